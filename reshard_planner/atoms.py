@@ -1,0 +1,161 @@
+"""Atoms and classes: the finest boxes that a reshard tells apart, merged by who holds and who needs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.layout import Partition
+from reshard_planner.spec import TensorSpec
+
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Atoms:
+    """The atoms and classes of one tensor.
+
+    Attributes:
+        lo: first index of each atom, int64 of shape (atoms, dims).
+        hi: index past the last of each atom, int64 of shape (atoms, dims).
+        class_of: class of each atom, int64 of shape (atoms,); atoms are sorted by it.
+        nbytes: bytes of each class, in one tensor.
+        holders: ranks that have the bytes before, ascending, per class.
+        needers: ranks that must have them after, ascending, per class.
+    """
+
+    lo: NDArray[np.int64]
+    hi: NDArray[np.int64]
+    class_of: NDArray[np.int64]
+    nbytes: tuple[int, ...]
+    holders: tuple[Ranks, ...]
+    needers: tuple[Ranks, ...]
+
+    @property
+    def class_count(self) -> int:
+        return len(self.nbytes)
+
+
+def find_atoms(tensor: TensorSpec) -> Atoms:
+    """Refine both sides' tiles and merge the parts by (holders, needers).
+
+    Works on the distinct shards per dimension, never on pairs of ranks: each dimension is cut at every
+    shard boundary of every layout, and the product of the dimensions' intervals are the atoms.
+    """
+    src, dst = tensor.partitions("src"), tensor.partitions("dst")
+    partitions = (*src, *dst)
+    cuts = [_cuts(partitions, dim, size) for dim, size in enumerate(tensor.shape)]
+    grid = tuple(max(0, len(cut) - 1) for cut in cuts)
+    keys = [_shard_keys(partition, cuts, grid) for partition in partitions]
+    holder_of, holders = _rank_sets(src, keys[: len(src)])
+    needer_of, needers = _rank_sets(dst, keys[len(src) :])
+    pair = holder_of * max(1, len(needers)) + needer_of
+    _, first, class_of = np.unique(pair, return_index=True, return_inverse=True)
+    by_appearance = np.argsort(np.argsort(first, kind="stable"), kind="stable")
+    class_of = by_appearance[class_of.reshape(-1)]
+    cells = len(class_of)
+    index = np.unravel_index(np.arange(cells), grid) if grid else ()
+    lo = np.empty((cells, len(grid)), dtype=np.int64)
+    hi = np.empty((cells, len(grid)), dtype=np.int64)
+    for dim, cut in enumerate(cuts):
+        lo[:, dim] = cut[index[dim]]
+        hi[:, dim] = cut[index[dim] + 1]
+    lo, hi, class_of = _merge(lo, hi, class_of)
+    volumes = np.prod(hi - lo, axis=1, dtype=np.int64)
+    sizes = np.zeros(len(first), dtype=np.int64)
+    np.add.at(sizes, class_of, volumes)
+    order = np.sort(first)
+    return Atoms(
+        lo,
+        hi,
+        class_of,
+        tuple(int(size) * tensor.bits // 8 for size in sizes),
+        tuple(holders[int(holder_of[cell])] for cell in order),
+        tuple(needers[int(needer_of[cell])] for cell in order),
+    )
+
+
+def _cuts(partitions: tuple[Partition, ...], dim: int, size: int) -> NDArray[np.int64]:
+    bounds = {0, size}
+    for partition in partitions:
+        for shard in partition.shards[dim]:
+            for lo, hi in shard:
+                bounds.update((lo, hi))
+    return np.array(sorted(bounds), dtype=np.int64)
+
+
+def _shard_keys(
+    partition: Partition, cuts: list[NDArray[np.int64]], grid: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """The shard that every cell of the grid lies in, as one number per cell."""
+    key = np.zeros(grid, dtype=np.int64)
+    for dim, cut in enumerate(cuts):
+        shard_of = np.zeros(grid[dim], dtype=np.int64)
+        for shard, intervals in enumerate(partition.shards[dim]):
+            for lo, hi in intervals:
+                first, last = np.searchsorted(cut, (lo, hi))
+                shard_of[first:last] = shard
+        along = [1] * len(grid)
+        along[dim] = grid[dim]
+        key = key * len(partition.shards[dim]) + shard_of.reshape(along)
+    return key.reshape(-1)
+
+
+def _rank_sets(
+    partitions: tuple[Partition, ...], keys: list[NDArray[np.int64]]
+) -> tuple[NDArray[np.int64], list[Ranks]]:
+    """Number the distinct sets of ranks that store the cells; returns the set of each cell and the sets."""
+    number: dict[Ranks, int] = {}
+    stores = [_ranks_by_key(partition) for partition in partitions]
+    combined = np.stack(keys, axis=1)
+    distinct, inverse = np.unique(combined, axis=0, return_inverse=True)
+    numbers = np.empty(len(distinct), dtype=np.int64)
+    for row, key in enumerate(distinct.tolist()):
+        if len(stores) == 1:
+            ranks = stores[0][key[0]]
+        else:
+            ranks = tuple(
+                sorted({rank for store, part in zip(stores, key, strict=True) for rank in store[part]})
+            )
+        numbers[row] = number.setdefault(ranks, len(number))
+    return numbers[inverse.reshape(-1)], list(number)
+
+
+def _ranks_by_key(partition: Partition) -> dict[int, Ranks]:
+    key = np.zeros(len(partition.ranks), dtype=np.int64)
+    for dim, shards in enumerate(partition.shards):
+        key = key * len(shards) + partition.choice[:, dim]
+    order = np.lexsort((partition.ranks, key))
+    bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
+    ranks = partition.ranks[order].tolist()
+    starts = bounds.tolist()
+    return {
+        int(key[order[start]]): tuple(ranks[start:stop])
+        for start, stop in zip(starts, starts[1:], strict=False)
+    }
+
+
+def _merge(
+    lo: NDArray[np.int64], hi: NDArray[np.int64], class_of: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Join neighbouring boxes of one class along each dimension in turn, last first; sort by class."""
+    dims = lo.shape[1]
+    for dim in reversed(range(dims)):
+        others = [column[:, d] for d in reversed(range(dims)) if d != dim for column in (hi, lo)]
+        order = np.lexsort((lo[:, dim], *others, class_of))
+        lo, hi, class_of = lo[order], hi[order], class_of[order]
+        if len(lo) < 2:
+            continue
+        same = (class_of[1:] == class_of[:-1]) & (lo[1:, dim] == hi[:-1, dim])
+        for d in range(dims):
+            if d != dim:
+                same &= (lo[1:, d] == lo[:-1, d]) & (hi[1:, d] == hi[:-1, d])
+        starts = np.flatnonzero(np.concatenate(([True], ~same)))
+        ends = np.append(starts[1:], len(lo)) - 1
+        merged_hi = hi[starts].copy()
+        merged_hi[:, dim] = hi[ends, dim]
+        lo, hi, class_of = lo[starts], merged_hi, class_of[starts]
+    order = np.lexsort((*(lo[:, d] for d in reversed(range(dims))), class_of))
+    return lo[order], hi[order], class_of[order]

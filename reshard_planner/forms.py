@@ -1,0 +1,71 @@
+"""Reading plain data (parsed YAML or JSON) into declared forms, with errors that name field and value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from reshard_planner.errors import SpecError
+
+FormType = TypeVar("FormType", bound=msgspec.Struct)
+
+_WHERE = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+def convert(raw: object, form: type[FormType], path: str) -> FormType:
+    """Check plain data against a form and return it.
+
+    Args:
+        raw: dicts, lists, strings and numbers.
+        form: the form, which forbids unknown fields.
+        path: where ``raw`` stands, as the start of the field path in errors; "" at the top.
+
+    Raises:
+        SpecError: naming the field's path, its value and what would be right.
+    """
+    if not isinstance(raw, dict):
+        raise SpecError(f"{path or 'the document'} is {_shown(raw)}; expected a mapping of {_fields(form)}")
+    for key in raw:
+        if not isinstance(key, str):
+            raise SpecError(f"{path or 'the document'} has the key {key!r}; expected a string")
+    try:
+        return msgspec.convert(raw, form, strict=True)
+    except msgspec.ValidationError as error:
+        raise SpecError(_explain(str(error), raw, form, path)) from None
+
+
+def _explain(text: str, raw: object, form: type[msgspec.Struct], path: str) -> str:
+    match = _WHERE.match(text)
+    what, inner = (match["what"], match["path"] or "") if match else (text, "")
+    full = f"{path}{inner}".lstrip(".") or "the document"
+    if missing := re.match(r"Object missing required field `(.*)`", what):
+        return f"{full} lacks the field {missing[1]!r}"
+    if unknown := re.match(r"Object contains unknown field `(.*)`", what):
+        known = f"; expected one of {_fields(form)}" if not inner else ""
+        return f"{full} has the unknown field {unknown[1]!r}{known}"
+    value = raw
+    for name, index in _STEP.findall(inner):
+        try:
+            value = value[name] if name else value[int(index)]  # type: ignore[index]
+        except (KeyError, IndexError, TypeError):
+            return f"{full}: {what}"
+    wanted = re.sub(r"^Expected `(.*?)`.*", r"expected \1", what, flags=re.DOTALL)
+    wanted = wanted.replace("object", "mapping").replace("array", "list").replace(" | null", "")
+    return f"{full} is {_shown(value)}; {wanted}"
+
+
+def _fields(form: type[msgspec.Struct]) -> str:
+    return ", ".join(form.__struct_encode_fields__)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def plain(value: Any) -> Any:
+    """The value in plain JSON types: forms to dicts without their unset fields, tuples to lists."""
+    return msgspec.to_builtins(value)

@@ -1,0 +1,215 @@
+"""The four tables of a plan, as columns.
+
+Documented field by field in docs/ir.md. All columns of a table have the same length, except where a
+docstring says otherwise; all are read-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[Any]
+
+
+class Table:
+    """Common behaviour of the tables: columns by name, with fixed element types."""
+
+    DTYPES: ClassVar[Mapping[str, str]]
+    """Element type of each column, as numpy spells it, in order of the fields."""
+
+    def __post_init__(self) -> None:
+        for name, dtype in self.DTYPES.items():
+            column = np.ascontiguousarray(getattr(self, name), dtype=dtype)
+            column.setflags(write=False)
+            object.__setattr__(self, name, column)
+
+    def columns(self) -> dict[str, Column]:
+        """Columns by name, in order of the fields."""
+        return {column.name: getattr(self, column.name) for column in fields(self)}
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any]) -> Self:
+        """Build the table from its columns."""
+        return cls(**{name: columns[name] for name in cls.DTYPES})
+
+    def __len__(self) -> int:
+        return len(getattr(self, next(iter(self.DTYPES))))
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        theirs = other.columns()  # type: ignore[attr-defined]
+        return all(np.array_equal(column, theirs[name]) for name, column in self.columns().items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups(Table):
+    """Which tensors share a route table.
+
+    Attributes:
+        group_of: group of each tensor of the spec, in its order, shape (tensors,).
+        routes_of: group whose pieces and routes each group uses, its own number if it has some, shape
+            (groups,).
+        subst_group: group that a rank substitution belongs to, shape (substitutions,).
+        subst_from: rank in the routes that are used.
+        subst_to: rank that stands in its place. Ranks of a group that are not listed stand for themselves.
+    """
+
+    DTYPES: ClassVar[Mapping[str, str]] = {
+        "group_of": "<i4",
+        "routes_of": "<i4",
+        "subst_group": "<i4",
+        "subst_from": "<i4",
+        "subst_to": "<i4",
+    }
+
+    group_of: Column
+    routes_of: Column
+    subst_group: Column
+    subst_from: Column
+    subst_to: Column
+
+    @property
+    def count(self) -> int:
+        """Number of groups."""
+        return len(self.routes_of)
+
+    def substitution(self, group: int, size: int) -> NDArray[np.int64] | None:
+        """Rank that stands for each rank 0 to ``size - 1`` in a group; None if all stand for themselves."""
+        rows = np.flatnonzero(self.subst_group == group)
+        if not len(rows):
+            return None
+        mapping = np.arange(size, dtype=np.int64)
+        mapping[self.subst_from[rows]] = self.subst_to[rows]
+        return mapping
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces(Table):
+    """The boxes that trees of transfers carry.
+
+    Attributes:
+        group: group that the piece belongs to, ascending.
+        part: part of the group, ascending within it.
+        cut_dim: dimension along which chunks are cut; -1 for a piece of a 0-d tensor.
+        lo: first index per dimension, in elements, shape (pieces, most dims of any tensor), padded with 0.
+        hi: index past the last per dimension, likewise, padded with 1.
+    """
+
+    DTYPES: ClassVar[Mapping[str, str]] = {
+        "group": "<i4",
+        "part": "<i4",
+        "cut_dim": "<i4",
+        "lo": "<i8",
+        "hi": "<i8",
+    }
+
+    group: Column
+    part: Column
+    cut_dim: Column
+    lo: Column
+    hi: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes(Table):
+    """The transfers; the number of a row is its position. Sorted by (src, piece, offset, dst, tile).
+
+    Attributes:
+        piece: piece that is carried.
+        parent: row that brings the piece to ``src``; -1 if it is the source's own tile.
+        src: sending rank, before substitution.
+        dst: receiving rank, before substitution.
+        medium: a :class:`reshard_planner.transfer.Medium`.
+        role: a :class:`reshard_planner.transfer.Role`.
+        scratch: 1 if the destination keeps the piece aside, 0 if it goes into a destination tile.
+        tile: number of the destination tile among the tiles of ``dst``; -1 with ``scratch``.
+        offset: slots after the unit's round in which the transfer runs.
+    """
+
+    DTYPES: ClassVar[Mapping[str, str]] = {
+        "piece": "<i4",
+        "parent": "<i4",
+        "src": "<i4",
+        "dst": "<i4",
+        "medium": "|u1",
+        "role": "|u1",
+        "scratch": "|u1",
+        "tile": "<i4",
+        "offset": "<i4",
+    }
+
+    piece: Column
+    parent: Column
+    src: Column
+    dst: Column
+    medium: Column
+    role: Column
+    scratch: Column
+    tile: Column
+    offset: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule(Table):
+    """The units; sorted by (round, group, tensor, part, chunk).
+
+    Attributes:
+        group: group of the tensor.
+        tensor: position of the tensor in the spec.
+        part: part of the group.
+        chunk: which chunk of the part's pieces, 0 to ``n_chunks - 1``.
+        n_chunks: number of chunks that the pieces are cut in for this tensor and part.
+        round: slot in which rows of offset 0 run.
+    """
+
+    DTYPES: ClassVar[Mapping[str, str]] = {
+        "group": "<i4",
+        "tensor": "<i4",
+        "part": "<i4",
+        "chunk": "<i4",
+        "n_chunks": "<i4",
+        "round": "<i4",
+    }
+
+    group: Column
+    tensor: Column
+    part: Column
+    chunk: Column
+    n_chunks: Column
+    round: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The four tables together."""
+
+    groups: Groups
+    pieces: Pieces
+    routes: Routes
+    schedule: Schedule
+
+    def named(self) -> dict[str, Table]:
+        """The tables by name, in order."""
+        return {
+            "groups": self.groups,
+            "pieces": self.pieces,
+            "routes": self.routes,
+            "schedule": self.schedule,
+        }
+
+
+TABLE_TYPES: dict[str, type[Table]] = {
+    "groups": Groups,
+    "pieces": Pieces,
+    "routes": Routes,
+    "schedule": Schedule,
+}
+"""Table classes by name, in order."""

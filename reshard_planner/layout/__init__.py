@@ -1,0 +1,25 @@
+"""Layouts: which rank stores which part of a tensor."""
+
+from reshard_planner.layout.layout import Layout
+from reshard_planner.layout.mesh import Mesh
+from reshard_planner.layout.partition import Partition
+from reshard_planner.layout.placement import (
+    Placement,
+    Replicate,
+    Shard,
+    StridedShard,
+    parse_placement,
+)
+from reshard_planner.layout.tile import Tile
+
+__all__ = [
+    "Layout",
+    "Mesh",
+    "Partition",
+    "Placement",
+    "Replicate",
+    "Shard",
+    "StridedShard",
+    "Tile",
+    "parse_placement",
+]

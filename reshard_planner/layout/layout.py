@@ -1,0 +1,145 @@
+"""Layouts: a mesh and one placement per mesh axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from reshard_planner.errors import LayoutError, PlacementError
+from reshard_planner.layout.intervals import Intervals, chunk, strided_chunk
+from reshard_planner.layout.mesh import Mesh
+from reshard_planner.layout.partition import Partition
+from reshard_planner.layout.placement import (
+    Placement,
+    Replicate,
+    Shard,
+    StridedShard,
+    parse_placement,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A mesh and one placement per mesh axis, read left to right as DTensor does.
+
+    Attributes:
+        mesh: the ranks.
+        placements: one per mesh axis; strings such as ``"S(0)"`` are parsed.
+    """
+
+    mesh: Mesh
+    placements: tuple[Placement, ...]
+
+    def __init__(self, mesh: Mesh, placements: Sequence[Placement | str]) -> None:
+        """Combine a mesh with placements.
+
+        Raises:
+            LayoutError: if their number is not that of the mesh axes, or one is not understood.
+        """
+        parsed = tuple(parse_placement(p) if isinstance(p, str) else p for p in placements)
+        for placement in parsed:
+            if not isinstance(placement, Shard | Replicate | StridedShard):
+                raise PlacementError(
+                    f"placement {placement!r} is not supported; expected S(d), R or _S(d, sf=k)"
+                )
+        if len(parsed) != mesh.ndim:
+            raise LayoutError(
+                f"{len(parsed)} placement{'s' * (len(parsed) != 1)} given for a mesh of {mesh.ndim} axes"
+                f" ({', '.join(mesh.axes)}); expected one placement per axis"
+            )
+        object.__setattr__(self, "mesh", mesh)
+        object.__setattr__(self, "placements", parsed)
+
+    def normalized(self, ndim: int) -> Layout:
+        """This layout for tensors of ``ndim`` dimensions, with negative dims counted from the front.
+
+        Raises:
+            LayoutError: if a placement shards a dimension that the tensor does not have.
+        """
+        return Layout(self.mesh, [_normalize(placement, ndim) for placement in self.placements])
+
+    def partition(self, shape: tuple[int, ...]) -> Partition:
+        """The shards of a tensor of this global shape, in elements.
+
+        Raises:
+            LayoutError: if a placement shards a dimension that the tensor does not have.
+        """
+        return _partition(self.normalized(len(shape)), tuple(shape))
+
+    def __str__(self) -> str:
+        axes = ", ".join(
+            f"{name}={size}:{placement}"
+            for name, size, placement in zip(self.mesh.axes, self.mesh.shape, self.placements, strict=True)
+        )
+        return f"({axes})"
+
+
+def _normalize(placement: Placement, ndim: int) -> Placement:
+    if isinstance(placement, Replicate):
+        return placement
+    dim = placement.dim + ndim if placement.dim < 0 else placement.dim
+    if not 0 <= dim < ndim:
+        raise LayoutError(f"placement {placement} shards dim {placement.dim} of a {ndim}-d tensor")
+    return Shard(dim) if isinstance(placement, Shard) else StridedShard(dim, placement.split_factor)
+
+
+def shard_order(layout: Layout) -> dict[int, list[int]] | None:
+    """Per tensor dimension, the mesh axes in the order in which they cut it; None if undecodable.
+
+    A ``StridedShard`` of split factor k stands for a cut that follows other axes of product k to its
+    right. This is the rule by which torch 2.13 reads strided placements in redistribution, which is
+    also the data that FSDP2 with tensor parallelism really holds. ``layout`` has non-negative dims.
+    """
+    order: dict[int, list[int]] = {}
+    for axis in reversed(range(layout.mesh.ndim)):
+        placement = layout.placements[axis]
+        if isinstance(placement, Replicate):
+            continue
+        axes = order.setdefault(placement.dim, [])
+        wanted = placement.split_factor if isinstance(placement, StridedShard) else 1
+        before = 1
+        for position in range(len(axes) + 1):
+            if before == wanted:
+                axes.insert(position, axis)
+                break
+            if position < len(axes):
+                before *= layout.mesh.shape[axes[position]]
+        else:
+            return None
+    return order
+
+
+@lru_cache(maxsize=4096)
+def _partition(layout: Layout, shape: tuple[int, ...]) -> Partition:
+    order = shard_order(layout)
+    strided = order is None
+    if order is None:
+        order = {}
+        for axis, placement in enumerate(layout.placements):
+            if not isinstance(placement, Replicate):
+                order.setdefault(placement.dim, []).append(axis)
+    mesh = layout.mesh
+    coordinates = np.unravel_index(np.arange(mesh.size), mesh.shape)
+    choice = np.zeros((mesh.size, len(shape)), dtype=np.int64)
+    shards: list[tuple[Intervals, ...]] = []
+    for dim, size in enumerate(shape):
+        whole: Intervals = ((0, size),) if size else ()
+        pieces = [whole]
+        for axis in order.get(dim, []):
+            count = mesh.shape[axis]
+            placement = layout.placements[axis]
+            factor = placement.split_factor if strided and isinstance(placement, StridedShard) else 1
+            pieces = (
+                [part for piece in pieces for part in strided_chunk(piece, count, factor)]
+                if factor > 1
+                else [part for piece in pieces for part in chunk(piece, count)]
+            )
+            choice[:, dim] = choice[:, dim] * count + coordinates[axis]
+        shards.append(tuple(pieces))
+    ranks = np.array(mesh.ranks, dtype=np.int64)
+    ranks.setflags(write=False)
+    choice.setflags(write=False)
+    return Partition(tuple(shards), ranks, choice)

@@ -1,0 +1,119 @@
+"""Items: what the optimal strategy routes as a whole, from whole classes down to split boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reshard_planner.box import Box
+from reshard_planner.demand import Demand, Geometry
+from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.routing.problem import Problem
+from reshard_planner.spec.values import byte_step
+
+LEAST_PIECE_NBYTES = 1024
+"""Size below which splitting a class no further pays: at 50 GB/s this is 20 ns, against microseconds
+that a message costs. See docs/adr/0003-least-piece.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Boxes of one class that take the same way.
+
+    Attributes:
+        demand: the class.
+        group: group of tensors, numbered over all geometries.
+        nbytes: bytes in all tensors of the group together.
+        boxes: its pieces.
+    """
+
+    demand: Demand
+    group: int
+    nbytes: int
+    boxes: tuple[Box, ...]
+
+
+def make_items(problem: Problem, limit: int | None) -> tuple[list[Item], list[tuple[int, ...]]]:
+    """Cut the demands into items of at most ``limit`` bytes where that is possible.
+
+    Tensors of one geometry are dealt out to several groups first, since that costs no messages; what is
+    still too large is split along its outermost dimension with enough extent. Without a limit every
+    class of every geometry is one item.
+
+    Returns the items, largest first, and the tensors of each group.
+    """
+    by_geometry: dict[int, list[Demand]] = {}
+    for demand in problem.demands:
+        by_geometry.setdefault(demand.geometry, []).append(demand)
+    items: list[Item] = []
+    groups: list[tuple[int, ...]] = []
+    for number, geometry in enumerate(problem.geometries):
+        demands = by_geometry.get(number, [])
+        largest = max((demand.nbytes for demand in demands), default=0)
+        count = len(geometry.tensors)
+        wanted = 1 if limit is None else min(count, -(-largest // limit))
+        for part in range(wanted):
+            tensors = geometry.tensors[part::wanted]
+            for demand in demands:
+                nbytes = demand.nbytes // count * len(tensors)
+                items.extend(_split(geometry, demand, len(groups), len(tensors), nbytes, limit))
+            groups.append(tensors)
+    order = sorted(range(len(items)), key=lambda index: -items[index].nbytes)
+    return [items[index] for index in order], groups
+
+
+def _split(
+    geometry: Geometry, demand: Demand, group: int, tensors: int, nbytes: int, limit: int | None
+) -> Sequence[Item]:
+    atoms = geometry.atoms
+    rows = (atoms.class_of == demand.class_index).nonzero()[0]
+    boxes = [Box(tuple(atoms.lo[row].tolist()), tuple(atoms.hi[row].tolist())) for row in rows]
+    if limit is None or nbytes <= limit:
+        return [Item(demand, group, nbytes, tuple(boxes))]
+    bits = DTYPE_BITS[geometry.sample.dtype]
+    items = []
+    for box in boxes:
+        size = box.volume * bits // 8
+        parts = min(-(-size * tensors // limit), max(1, size // LEAST_PIECE_NBYTES))
+        for piece in split_box(box, parts, byte_step(bits)):
+            items.append(Item(demand, group, piece.volume * bits // 8 * tensors, (piece,)))
+    return items
+
+
+def split_box(box: Box, parts: int, step: int) -> list[Box]:
+    """Cut a box in about ``parts`` along its outermost dimensions, never finer than ``step`` elements.
+
+    The outermost dimension with an extent of ``parts`` is cut in one go; where none has it, the outer
+    ones are cut to single indices first and what remains along the next.
+    """
+    if parts <= 1 or not box.ndim:
+        return [box]
+    dim = cut_dim(box, parts, step)
+    if extent_steps(box, dim, step) >= parts:
+        return list(box.chunks(dim, parts, step if dim == box.ndim - 1 else 1))
+    pieces = [box]
+    for dim in range(box.ndim):
+        steps = extent_steps(box, dim, step)
+        count = min(steps, -(-parts // len(pieces)))
+        if count > 1:
+            align = step if dim == box.ndim - 1 else 1
+            pieces = [part for piece in pieces for part in piece.chunks(dim, count, align)]
+    return pieces
+
+
+def cut_dim(box: Box, parts: int, step: int) -> int:
+    """The outermost dimension that can be cut in ``parts``, else the one with the most steps; -1 if 0-d."""
+    best, most = -1, 0
+    for dim in range(box.ndim):
+        steps = extent_steps(box, dim, step)
+        if steps >= parts:
+            return dim
+        if steps > most:
+            best, most = dim, steps
+    return best
+
+
+def extent_steps(box: Box, dim: int, step: int) -> int:
+    """Number of indivisible steps along a dimension: elements, or whole bytes in the last one."""
+    extent = box.hi[dim] - box.lo[dim]
+    return extent // step if dim == box.ndim - 1 else extent

@@ -1,0 +1,155 @@
+"""The strategy ``optimal``: least payload, loads spread over all NICs and NVLink ports.
+
+Every domain in need takes in every byte once. Whole classes rotate over holders, receiving needers and,
+where the holders' NICs alone are too slow, relays of two network hops. Only if the busiest port then
+stays above 1.01 T* are tensors of one geometry routed apart, and classes split, more and more finely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from reshard_planner.bounds import Capacities
+from reshard_planner.demand import Demand
+from reshard_planner.routing.forest import Forest
+from reshard_planner.routing.items import Item, make_items
+from reshard_planner.routing.loads import Loads
+from reshard_planner.routing.problem import Problem, Strategy
+from reshard_planner.routing.trees import Hop, build_forests
+from reshard_planner.transfer import Medium
+
+GOOD_ENOUGH = 1.01
+"""Ratio of busiest time to T* at which no finer routing is tried."""
+
+FINEST = 64
+"""Finest items tried are T* / FINEST long."""
+
+MAX_CHOICES = 400_000
+"""Routings of more choices than this are not tried, unless it is the coarsest."""
+
+
+def route(problem: Problem) -> list[Forest]:
+    """Route all tensors together; see the module's text.
+
+    Raises:
+        UnsupportedError: if bytes must cross the network at ranks without a NIC.
+    """
+    best: tuple[float, list[Item], list[tuple[int, ...]], list[list[Hop]]] | None = None
+    target = float(problem.bound.time)
+    for limit, relays in _trials(problem):
+        items, groups = make_items(problem, limit)
+        choices = sum(len(item.demand.needers) for item in items)
+        if best is not None and choices > MAX_CHOICES:
+            break
+        hops, busiest = _assign(problem, items, relays=relays)
+        if best is None or busiest < best[0] * (1 - 1e-9):
+            best = (busiest, items, groups, hops)
+        if best[0] <= target * GOOD_ENOUGH:
+            break
+    if best is None:
+        return []
+    return build_forests(problem, *best[1:])
+
+
+def _trials(problem: Problem) -> Iterator[tuple[int | None, bool]]:
+    """Largest item in bytes and whether relays may emit, from the coarsest trial to the finest."""
+    crossing = [demand for demand in problem.demands if demand.needing_domains]
+    capacities = Capacities(problem.ports, problem.spec.ranks)
+    holders = {rank for demand in crossing for rank in demand.holders}
+    copies = sum(demand.nbytes * len(demand.needing_domains) for demand in crossing)
+    rate = capacities.of_ranks(holders)
+    direct_suffices = not rate or Fraction(copies, rate) <= problem.bound.time * Fraction(101, 100)
+    may_relay = any(len(demand.needing_domains) > 1 for demand in crossing)
+    rates = [speed for speed in problem.ports.nic_bytes_per_s.tolist() if speed] or [1]
+    if not crossing:
+        rates = [speed for speed in problem.ports.nvlink_bytes_per_s.tolist() if speed] or [1]
+    whole = max(1, int(problem.bound.time * min(rates)))
+    limits: list[int | None] = [None]
+    parts = 1
+    while parts <= FINEST:
+        limits.append(-(-whole // parts))
+        parts *= 2
+    for limit in limits:
+        if direct_suffices or not may_relay or limit is None:
+            yield limit, False
+        if may_relay:
+            yield limit, True
+
+
+def _assign(problem: Problem, items: list[Item], *, relays: bool) -> tuple[list[list[Hop]], float]:
+    """Choose the hops of every item in turn, always over the least loaded ports."""
+    loads = Loads(problem.ports, Capacities(problem.ports, problem.spec.ranks))
+    slack = float(problem.bound.time)
+    hops = []
+    for turn, item in enumerate(items):
+        tree: list[Hop] = []
+        needers = _by_domain(item.demand, loads.domain_of)
+        receivers = {
+            domain: loads.receiver(needers[domain], item.nbytes, turn)
+            for domain in item.demand.needing_domains
+        }
+        _cross(item, receivers, loads, turn, tree, relays=relays)
+        for domain, members in needers.items():
+            if domain in receivers:
+                seeds = [receivers[domain]]
+            else:
+                seeds = [rank for rank in item.demand.holders if loads.domain_of[rank] == domain]
+            known = set(seeds)
+            rest = [rank for rank in members if rank not in known]
+            _fan_out(seeds, rest, item.nbytes, loads, turn, slack, tree)
+        hops.append(tree)
+    return hops, loads.busiest()
+
+
+def _by_domain(demand: Demand, domain_of: list[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for rank in demand.needers:
+        found.setdefault(domain_of[rank], []).append(rank)
+    return found
+
+
+def _cross(
+    item: Item, receivers: dict[int, int], loads: Loads, turn: int, tree: list[Hop], *, relays: bool
+) -> None:
+    """Bring one copy into every domain in need, by holders or by receivers that a holder feeds."""
+    waiting = list(receivers.values())
+    start = turn % len(waiting) if waiting else 0
+    waiting = waiting[start:] + waiting[:start]
+    if relays:
+        group, rate = loads.capacities.nic_group, loads.capacities.nic_rate
+        waiting.sort(key=lambda rank: loads.nic_out[group[rank]] / rate[group[rank]])
+    fed: list[int] = []
+    holders = set(item.demand.holders)
+    for receiver in waiting:
+        sender = loads.emitter(item.demand.holders, fed, item.nbytes, turn)
+        loads.add_network(sender, receiver, item.nbytes)
+        tree.append((sender, receiver, Medium.NETWORK))
+        if relays and sender in holders:
+            fed.append(receiver)
+
+
+def _fan_out(
+    seeds: list[int], rest: list[int], nbytes: int, loads: Loads, turn: int, slack: float, tree: list[Hop]
+) -> None:
+    """Send to the rest of a domain from its seeds; neighbours help where the seeds alone exceed T*."""
+    if not rest:
+        return
+    start = turn % len(rest)
+    helpers: list[int] = []
+    for receiver in rest[start:] + rest[:start]:
+        sender, done = loads.sender(seeds, nbytes, turn)
+        if done > slack and helpers:
+            sender, _ = loads.sender(seeds + helpers, nbytes, turn)
+        loads.add_nvlink(sender, receiver, nbytes)
+        tree.append((sender, receiver, Medium.NVLINK))
+        if sender in seeds:
+            helpers.append(receiver)
+
+
+STRATEGY = Strategy(
+    "optimal",
+    route,
+    claims_least=True,
+    summary="least network bytes, balanced over all ports, fan-out over NVLink",
+)

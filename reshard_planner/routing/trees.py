@@ -1,0 +1,51 @@
+"""Writing chosen hops as forests."""
+
+from __future__ import annotations
+
+from reshard_planner.box import Box
+from reshard_planner.demand import Demand
+from reshard_planner.routing.forest import ROOT, Forest
+from reshard_planner.routing.items import Item
+from reshard_planner.routing.problem import Problem
+from reshard_planner.spec.tiles import SideTiles
+from reshard_planner.transfer import Medium, Role
+
+Hop = tuple[int, int, Medium]
+"""Sender, receiver and medium; hops of a tree stand after those that feed them."""
+
+
+def build_forests(
+    problem: Problem, items: list[Item], groups: list[tuple[int, ...]], hops: list[list[Hop]]
+) -> list[Forest]:
+    """Write the chosen hops as forests, in order of groups, classes and pieces."""
+    forests = [Forest(tensors) for tensors in groups]
+    tiles: dict[int, SideTiles] = {}
+    order = sorted(
+        range(len(items)), key=lambda i: (items[i].group, items[i].demand.class_index, items[i].boxes)
+    )
+    for index in order:
+        item = items[index]
+        forest = forests[item.group]
+        geometry = item.demand.geometry
+        if geometry not in tiles:
+            tiles[geometry] = SideTiles(problem.geometries[geometry].sample, "dst")
+        for box in item.boxes:
+            _add_tree(forest, box, item.demand, hops[index], tiles[geometry])
+    return forests
+
+
+def _add_tree(forest: Forest, box: Box, demand: Demand, hops: list[Hop], tiles: SideTiles) -> None:
+    """Add one piece, the copies of its holders that need it themselves, and its hops."""
+    piece = forest.add_piece(box)
+    holders = set(demand.holders)
+    for rank in demand.needers:
+        if rank in holders:
+            forest.deliver(piece, ROOT, rank, rank, Medium.LOCAL, Role.COPY, tiles)
+    arrival: dict[int, int] = {}
+    for src, dst, medium in hops:
+        parent = arrival.get(src, ROOT)
+        if medium == Medium.NVLINK:
+            role = Role.FANOUT
+        else:
+            role = Role.INJECT if parent == ROOT else Role.RELAY
+        arrival[dst] = forest.deliver(piece, parent, src, dst, medium, role, tiles)

@@ -1,0 +1,254 @@
+"""Specs as plain data, in the shape that spec files and plan headers share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from reshard_planner.errors import InputError, LayoutError, SpecError, UnsupportedError
+from reshard_planner.forms import convert
+from reshard_planner.intset import format_ints, parse_ints
+from reshard_planner.layout import Layout, Mesh
+from reshard_planner.spec.sizes import parse_nbytes
+from reshard_planner.spec.values import Options, ReshardSpec, TensorSpec
+from reshard_planner.topology import Topology
+from reshard_planner.topology.form import from_form
+
+T = TypeVar("T")
+
+VERSION = 1
+"""Version of the spec format."""
+
+
+class MeshForm(msgspec.Struct, forbid_unknown_fields=True):
+    """Ranks as text ranges or a (nested) list; axes as names, or as a mapping of names to sizes."""
+
+    ranks: str | list[Any]
+    axes: dict[str, int] | list[str] | None = None
+
+
+class StorageTileForm(msgspec.Struct, forbid_unknown_fields=True):
+    """One tile of fused storage."""
+
+    box: list[list[int]]
+    offset: int
+    strides: list[int]
+
+
+class StorageForm(msgspec.Struct, forbid_unknown_fields=True):
+    """Where the tiles of some ranks lie in a fused local buffer."""
+
+    ranks: str | list[int]
+    buffer: str
+    shape: list[int]
+    tiles: list[StorageTileForm]
+
+
+class LayoutForm(msgspec.Struct, forbid_unknown_fields=True):
+    """One layout of one side of a tensor."""
+
+    mesh: str
+    placements: list[str]
+    shape: list[int] | None = None
+    dtype: str | None = None
+    storage: list[StorageForm] | None = None
+
+
+class TensorForm(msgspec.Struct, forbid_unknown_fields=True):
+    """One tensor."""
+
+    name: str
+    src: dict[str, Any] | list[dict[str, Any]]
+    dst: dict[str, Any] | list[dict[str, Any]]
+    shape: list[int] | None = None
+    dtype: str | None = None
+    cast: bool = False
+
+
+class OptionsForm(msgspec.Struct, forbid_unknown_fields=True):
+    """Options; sizes as integers or as text such as 256MiB."""
+
+    strategy: str = "optimal"
+    staging: int | str = Options().staging_nbytes
+    lag: int = Options().lag
+    min_message: int | str = Options().min_message_nbytes
+
+
+class SpecForm(msgspec.Struct, forbid_unknown_fields=True):
+    """A whole spec."""
+
+    version: int
+    meshes: dict[str, Any]
+    tensors: list[dict[str, Any]]
+    topology: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
+
+
+def spec_from_dict(raw: object, base: Path | None = None) -> ReshardSpec:
+    """Build a spec from plain data.
+
+    Args:
+        raw: the mapping, as parsed from YAML or JSON.
+        base: folder that a topology ``file`` is relative to; the current one when None.
+
+    Raises:
+        InputError: naming the field's path and value.
+    """
+    form = convert(raw, SpecForm, "")
+    if form.version != VERSION:
+        raise SpecError(f"version is {form.version}; expected {VERSION}")
+    meshes = {name: _mesh(mesh, f"meshes.{name}") for name, mesh in form.meshes.items()}
+    tensors = [_tensor(tensor, meshes, f"tensors[{index}]") for index, tensor in enumerate(form.tensors)]
+    topology = None
+    if form.topology is not None:
+        used = {layout.mesh for tensor in tensors for layout in (*tensor.src, *tensor.dst)}
+        ranks = max((rank for mesh in used for rank in mesh.ranks), default=0) + 1
+        topology = from_form(form.topology, ranks, base or Path())
+    return ReshardSpec(tensors, topology, _options(form.options))
+
+
+def _mesh(raw: object, path: str) -> Mesh:
+    form = convert(raw, MeshForm, path)
+    try:
+        ranks = parse_ints(form.ranks) if isinstance(form.ranks, str) else form.ranks
+    except ValueError as error:
+        raise SpecError(f"{path}.ranks: {error}") from None
+    try:
+        if not isinstance(form.axes, dict):
+            return Mesh(ranks, form.axes)
+        sizes = list(form.axes.values())
+        if any(size < 1 for size in sizes):
+            raise LayoutError(f"axes {form.axes} have a size below 1")
+        mesh = Mesh(ranks)
+        if mesh.ndim == 1:
+            return Mesh(ranks, list(form.axes), sizes)
+        if list(mesh.shape) != sizes:
+            raise LayoutError(
+                f"axes {form.axes} differ from the shape {list(mesh.shape)} of the nested ranks"
+            )
+        return Mesh(ranks, list(form.axes))
+    except LayoutError as error:
+        raise LayoutError(f"{path}: {error}") from None
+
+
+def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
+    form = convert(raw, TensorForm, path)
+    sides = {}
+    shapes: dict[str, list[int] | None] = {}
+    dtypes: dict[str, str | None] = {}
+    for side in ("src", "dst"):
+        given = getattr(form, side)
+        entries = given if isinstance(given, list) else [given]
+        layouts = []
+        shapes[side], dtypes[side] = form.shape, form.dtype
+        for index, entry in enumerate(entries):
+            where = f"{path}.{side}[{index}]" if isinstance(given, list) else f"{path}.{side}"
+            layout = convert(entry, LayoutForm, where)
+            layouts.append(_layout(layout, meshes, where))
+            shapes[side] = _agree(shapes[side], layout.shape, index, form.shape, f"{where}.shape")
+            dtypes[side] = _agree(dtypes[side], layout.dtype, index, form.dtype, f"{where}.dtype")
+        sides[side] = layouts
+    shape, dtype = shapes["src"], dtypes["src"]
+    if shape is None or dtype is None:
+        missing = "shape" if shape is None else "dtype"
+        raise SpecError(f"{path} lacks the field {missing!r}")
+    try:
+        return TensorSpec(
+            form.name,
+            shape,
+            dtype,
+            sides["src"],
+            sides["dst"],
+            dst_shape=shapes["dst"],
+            dst_dtype=dtypes["dst"],
+            cast=form.cast,
+        )
+    except InputError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _agree(known: T | None, given: T | None, index: int, outer: T | None, path: str) -> T | None:
+    """The shape or dtype of a side; all layouts of one side must say the same."""
+    if given is None:
+        return known
+    if index and known not in (None, given) and known is not outer:
+        raise SpecError(f"{path} is {given!r}, but another layout of the same side says {known!r}")
+    return given
+
+
+def _layout(form: LayoutForm, meshes: dict[str, Mesh], path: str) -> Layout:
+    if form.mesh not in meshes:
+        known = ", ".join(meshes) or "none"
+        raise SpecError(f"{path}.mesh is {form.mesh!r}; expected one of the meshes ({known})")
+    if form.storage is not None:
+        raise UnsupportedError(f"{path}.storage: fused storage is not implemented yet; leave it out")
+    try:
+        return Layout(meshes[form.mesh], _rejoin(form.placements))
+    except LayoutError as error:
+        raise type(error)(f"{path}.placements: {error}") from None
+
+
+def _rejoin(placements: list[str]) -> list[str]:
+    """Undo the split of an unquoted ``_S(0, sf=2)`` at its comma by a YAML flow list."""
+    joined: list[str] = []
+    for text in placements:
+        if joined and joined[-1].count("(") > joined[-1].count(")"):
+            joined[-1] += "," + text
+        else:
+            joined.append(text)
+    return joined
+
+
+def _options(raw: object) -> Options:
+    if raw is None:
+        return Options()
+    form = convert(raw, OptionsForm, "options")
+    return Options(
+        form.strategy,
+        parse_nbytes(form.staging, "options.staging"),
+        form.lag,
+        parse_nbytes(form.min_message, "options.min_message"),
+    )
+
+
+def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
+    """The spec as plain data that :func:`spec_from_dict` reads back; meshes are named m0, m1, ..."""
+    names: dict[Mesh, str] = {}
+    for tensor in spec.tensors:
+        for layout in (*tensor.src, *tensor.dst):
+            names.setdefault(layout.mesh, f"m{len(names)}")
+    return {
+        "version": VERSION,
+        "meshes": {
+            name: {"ranks": format_ints(mesh.ranks), "axes": dict(zip(mesh.axes, mesh.shape, strict=True))}
+            for mesh, name in names.items()
+        },
+        "tensors": [
+            {
+                "name": tensor.name,
+                "shape": list(tensor.shape),
+                "dtype": tensor.dtype,
+                **{
+                    side: [
+                        {"mesh": names[layout.mesh], "placements": [str(p) for p in layout.placements]}
+                        for layout in layouts
+                    ]
+                    for side, layouts in (("src", tensor.src), ("dst", tensor.dst))
+                },
+            }
+            for tensor in spec.tensors
+        ],
+        "topology": _topology_dict(spec.topology),
+        "options": {
+            "strategy": spec.options.strategy,
+            "staging": spec.options.staging_nbytes,
+            "lag": spec.options.lag,
+            "min_message": spec.options.min_message_nbytes,
+        },
+    }
+
+
+def _topology_dict(topology: Topology) -> dict[str, Any]:
+    return topology.to_dict()

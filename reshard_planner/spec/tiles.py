@@ -1,0 +1,66 @@
+"""Every tile of one tensor, per side and rank, numbered as plans refer to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshard_planner.box import Box
+from reshard_planner.layout import Tile
+from reshard_planner.spec.values import Side, TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTile:
+    """A tile and the buffer it lies in.
+
+    Attributes:
+        buffer: position among the rank's buffers of this tensor and side.
+        tile: box, offset and strides.
+    """
+
+    buffer: int
+    tile: Tile
+
+
+class SideTiles:
+    """The tiles of one tensor on one side.
+
+    A rank has one buffer per layout that it is part of, in the order of the layouts, and its tiles are
+    numbered through all of them in storage order. Plans name destination tiles by these numbers.
+    """
+
+    def __init__(self, tensor: TensorSpec, side: Side) -> None:
+        self._partitions = tensor.partitions(side)
+        self._positions = [
+            {rank: position for position, rank in enumerate(partition.ranks.tolist())}
+            for partition in self._partitions
+        ]
+        self._tiles: dict[int, tuple[LocalTile, ...]] = {}
+
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks that store part of the tensor on this side, ascending; some may store empty shards."""
+        return tuple(sorted({rank for positions in self._positions for rank in positions}))
+
+    def buffer_shapes(self, rank: int) -> tuple[tuple[int, ...], ...]:
+        """Shape in elements of each of the rank's buffers; none for a rank outside the meshes."""
+        return tuple(
+            partition.local_shape(rank)
+            for partition, positions in zip(self._partitions, self._positions, strict=True)
+            if rank in positions
+        )
+
+    def tiles(self, rank: int) -> tuple[LocalTile, ...]:
+        """The rank's non-empty tiles through all of its buffers."""
+        if rank not in self._tiles:
+            found: list[LocalTile] = []
+            buffer = 0
+            for partition, positions in zip(self._partitions, self._positions, strict=True):
+                if rank in positions:
+                    found.extend(LocalTile(buffer, tile) for tile in partition.tiles(rank))
+                    buffer += 1
+            self._tiles[rank] = tuple(found)
+        return self._tiles[rank]
+
+    def containing(self, rank: int, box: Box) -> tuple[int, ...]:
+        """Numbers of the rank's tiles that contain a box, ascending."""
+        return tuple(number for number, entry in enumerate(self.tiles(rank)) if entry.tile.box.contains(box))

@@ -1,0 +1,197 @@
+"""The topology as a spec writes it, and back.
+
+Four short forms and one explicit one: ``{preset, nodes}``, ``{domains: [[0, 1], [2, 3]]}``,
+``{gpus_per_domain}``, ``{file}``, and ``{domains: [{gpus, ...}], nics: [{gpus, ...}]}``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from reshard_planner.errors import SpecError, TopologyError
+from reshard_planner.forms import convert
+from reshard_planner.intset import format_ints, parse_ints
+from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK, Domain, Link, Nic, Topology
+from reshard_planner.topology.presets import PRESETS
+
+Ints = str | list[int]
+
+
+class LinkForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Speed of every NIC or NVLink port; absent fields keep their defaults."""
+
+    bytes_per_s: int | float | None = None
+    efficiency: int | float | None = None
+    latency_s: int | float | None = None
+
+
+class DomainForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
+    """One domain and the speed of its GPUs' ports into it."""
+
+    gpus: Ints = ""
+
+
+class NicForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
+    """NICs of one speed: one entry of ``gpus`` per NIC, the GPUs that use it."""
+
+    gpus: list[int | list[int]] | str = ""
+
+
+class TopologyForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """All forms of a topology; which fields go together is checked by :func:`from_form`."""
+
+    preset: str | None = None
+    nodes: int | None = None
+    gpus_per_domain: int | None = None
+    domains: list[Ints | dict[str, Any]] | None = None
+    file: str | None = None
+    nic: LinkForm | None = None
+    nvlink: LinkForm | None = None
+    nics: list[dict[str, Any]] | None = None
+    rank_map: Ints | None = None
+    name: str | None = None
+
+
+_COMPANIONS = {
+    "preset": ("nodes", "gpus_per_domain"),
+    "file": (),
+    "domains": ("nics", "nic", "nvlink", "name"),
+    "gpus_per_domain": ("nic", "nvlink"),
+}
+
+
+def from_form(raw: object, ranks: int, base: Path, path: str = "topology") -> Topology:
+    """Build a topology from plain data.
+
+    Args:
+        raw: the mapping.
+        ranks: number of ranks that must find a GPU where the form leaves the size open.
+        base: folder that ``file`` is relative to.
+        path: where the mapping stands, for errors.
+
+    Raises:
+        SpecError: for unknown or contradicting fields.
+        TopologyError: for values that describe no cluster.
+    """
+    form = convert(raw, TopologyForm, path)
+    given = [key for key in TopologyForm.__struct_fields__ if getattr(form, key) is not None]
+    kind = next((key for key in _COMPANIONS if key in given), None)
+    if kind is None:
+        raise SpecError(f"{path} has the fields {given}; expected one of {', '.join(_COMPANIONS)}")
+    for key in given:
+        if key not in (kind, "rank_map", *_COMPANIONS[kind]):
+            raise SpecError(f"{path}.{key} does not go with {path}.{kind}; leave one of them out")
+    rank_map = None if form.rank_map is None else tuple(_ints(form.rank_map, f"{path}.rank_map"))
+    gpus = ranks if rank_map is None else max(rank_map, default=0) + 1
+    if form.file is not None:
+        return _from_file(form.file, ranks, base, path, rank_map)
+    if form.preset is not None:
+        return _from_preset(form, gpus, path, rank_map)
+    if form.domains is not None:
+        return _from_domains(form, path, rank_map)
+    size = form.gpus_per_domain or 0
+    if size < 1:
+        raise TopologyError(f"{path}.gpus_per_domain is {size}; expected at least 1")
+    gpus = max(1, -(-gpus // size)) * size
+    return Topology.uniform(gpus, size, _link(form.nic, NIC_LINK), _link(form.nvlink, NVLINK_LINK), rank_map)
+
+
+def _from_preset(form: TopologyForm, gpus: int, path: str, rank_map: tuple[int, ...] | None) -> Topology:
+    name = form.preset or ""
+    nodes = form.nodes
+    if nodes is None:
+        per_node = PRESETS[name].gpus_per_node if name in PRESETS else 1
+        nodes = max(1, -(-gpus // per_node))
+    elif nodes < 1:
+        raise TopologyError(f"{path}.nodes is {nodes}; expected at least 1")
+    return Topology.preset(name, nodes, form.gpus_per_domain, rank_map)
+
+
+def _from_domains(form: TopologyForm, path: str, rank_map: tuple[int, ...] | None) -> Topology:
+    nvlink = _link(form.nvlink, NVLINK_LINK)
+    domains = []
+    for index, entry in enumerate(form.domains or []):
+        where = f"{path}.domains[{index}]"
+        if isinstance(entry, dict):
+            domain = convert(entry, DomainForm, where)
+            domains.append(Domain(tuple(_ints(domain.gpus, f"{where}.gpus")), _link(domain, nvlink)))
+        else:
+            domains.append(Domain(tuple(_ints(entry, where)), nvlink))
+    nic_link = _link(form.nic, NIC_LINK)
+    if form.nics is None:
+        nics = [Nic((gpu,), nic_link) for domain in domains for gpu in domain.gpus]
+    else:
+        nics = []
+        for index, entry in enumerate(form.nics):
+            where = f"{path}.nics[{index}]"
+            nic = convert(entry, NicForm, where)
+            each = _ints(nic.gpus, f"{where}.gpus") if isinstance(nic.gpus, str) else nic.gpus
+            link = _link(nic, nic_link)
+            nics.extend(Nic((gpus,) if isinstance(gpus, int) else tuple(gpus), link) for gpus in each)
+        if any(not nic.gpus for nic in nics):
+            raise TopologyError(f"{path}.nics has a NIC without GPUs; expected at least one")
+    return Topology(tuple(domains), tuple(nics), rank_map, form.name or "custom")
+
+
+def _from_file(name: str, ranks: int, base: Path, path: str, rank_map: tuple[int, ...] | None) -> Topology:
+    from reshard_planner.document import read_document  # noqa: PLC0415 - YAML is slow to import
+
+    target = base / name
+    raw = read_document(target)
+    if isinstance(raw, dict) and raw.get("file") is not None:
+        raise SpecError(f"{path}.file {name!r} refers to another file; expected a topology")
+    topology = from_form(raw, ranks, target.parent, name)
+    return topology if rank_map is None else replace(topology, rank_map=rank_map)
+
+
+def to_form(topology: Topology) -> dict[str, Any]:
+    """The explicit form, equal ports together, in plain JSON types."""
+    form: dict[str, Any] = {
+        "domains": [
+            {"gpus": format_ints(domain.gpus), **_link_dict(domain.link)} for domain in topology.domains
+        ],
+        "name": topology.name,
+        "nics": [],
+    }
+    runs: list[tuple[Link, list[tuple[int, ...]]]] = []
+    for nic in topology.nics:
+        if not runs or runs[-1][0] != nic.link:
+            runs.append((nic.link, []))
+        runs[-1][1].append(nic.gpus)
+    for link, gpus in runs:
+        single = all(len(group) == 1 for group in gpus)
+        short: Any = format_ints(group[0] for group in gpus) if single else [list(group) for group in gpus]
+        form["nics"].append({"gpus": short, **_link_dict(link)})
+    if topology.rank_map is not None:
+        form["rank_map"] = format_ints(topology.rank_map)
+    return form
+
+
+def _link_dict(link: Link) -> dict[str, Any]:
+    return {"bytes_per_s": link.bytes_per_s, "efficiency": link.efficiency, "latency_s": link.latency_s}
+
+
+def _link(form: LinkForm | None, default: Link) -> Link:
+    if form is None:
+        return default
+    rate = default.bytes_per_s if form.bytes_per_s is None else form.bytes_per_s
+    if rate != rate or abs(rate) > 2**53:  # noqa: PLR0124 - not a number
+        raise TopologyError(f"bytes_per_s {rate} must be positive and below 2^53")
+    return Link(
+        round(rate),
+        default.efficiency if form.efficiency is None else float(form.efficiency),
+        default.latency_s if form.latency_s is None else float(form.latency_s),
+    )
+
+
+def _ints(value: Ints, path: str) -> list[int]:
+    if isinstance(value, list):
+        return value
+    try:
+        return parse_ints(value)
+    except ValueError as error:
+        raise SpecError(f"{path}: {error}") from None

@@ -1,0 +1,96 @@
+"""Ports: the capacities of a topology as columns, per rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.errors import TopologyError
+from reshard_planner.topology.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Domain, NIC capacity and NVLink capacity of every rank, indexed by rank number.
+
+    GPUs that share NICs, directly or through one another, form one *NIC group*: a capacity of the sum
+    of its NICs' rates, loaded by the sum of its GPUs' bytes.
+
+    Attributes:
+        domain: index of the rank's domain, -1 where no rank is, int64 of shape (max rank + 1,).
+        nic_group: index of the rank's NIC group, -1 for a GPU without NIC, same shape.
+        nic_bytes_per_s: rate of each NIC group per direction, int64 of shape (groups,).
+        nic_name: display name of each NIC group.
+        nic_domain: domain of each NIC group, int64 of shape (groups,).
+        nvlink_bytes_per_s: rate of the rank's NVLink port per direction, int64, indexed by rank.
+    """
+
+    domain: NDArray[np.int64]
+    nic_group: NDArray[np.int64]
+    nic_bytes_per_s: NDArray[np.int64]
+    nic_name: tuple[str, ...]
+    nic_domain: NDArray[np.int64]
+    nvlink_bytes_per_s: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, topology: Topology, ranks: Iterable[int]) -> Ports:
+        """Look up the given ranks.
+
+        Raises:
+            TopologyError: if a rank runs on no GPU of the topology.
+        """
+        home = {gpu: index for index, domain in enumerate(topology.domains) for gpu in domain.gpus}
+        group_of, rates, names = _nic_groups(topology)
+        chosen = sorted(set(ranks))
+        size = chosen[-1] + 1 if chosen else 0
+        domain = np.full(size, -1, dtype=np.int64)
+        nic_group = np.full(size, -1, dtype=np.int64)
+        nvlink = np.zeros(size, dtype=np.int64)
+        for rank in chosen:
+            gpu = topology.gpu_of(rank)
+            if gpu not in home:
+                raise TopologyError(
+                    f"rank {rank} has no GPU in the topology, which has {topology.gpu_count} GPUs"
+                    f" in {len(topology.domains)} domains"
+                )
+            domain[rank] = home[gpu]
+            nic_group[rank] = group_of.get(gpu, -1)
+            nvlink[rank] = topology.domains[home[gpu]].link.bytes_per_s
+        nic_domain = np.full(len(rates), -1, dtype=np.int64)
+        for gpu, group in group_of.items():
+            nic_domain[group] = home[gpu]
+        return cls(domain, nic_group, np.array(rates, dtype=np.int64), tuple(names), nic_domain, nvlink)
+
+
+def _nic_groups(topology: Topology) -> tuple[dict[int, int], list[int], list[str]]:
+    """Connected components of GPUs and NICs: group per GPU, rate and name per group."""
+    parent: dict[int, int] = {}
+
+    def find(gpu: int) -> int:
+        root = gpu
+        while parent.setdefault(root, root) != root:
+            root = parent[root]
+        while parent[gpu] != root:
+            parent[gpu], gpu = root, parent[gpu]
+        return root
+
+    for nic in topology.nics:
+        first = find(nic.gpus[0])
+        for gpu in nic.gpus[1:]:
+            parent[find(gpu)] = first
+    group_of_root: dict[int, int] = {}
+    rates: list[int] = []
+    members: list[set[int]] = []
+    for nic in topology.nics:
+        group = group_of_root.setdefault(find(nic.gpus[0]), len(rates))
+        if group == len(rates):
+            rates.append(0)
+            members.append(set())
+        rates[group] += nic.link.bytes_per_s
+        members[group].update(nic.gpus)
+    group_of = {gpu: group_of_root[find(gpu)] for gpu in parent}
+    names = ["nic of gpu " + ",".join(map(str, sorted(gpus))) for gpus in members]
+    return group_of, rates, names
