@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,7 +134,7 @@ def _ranks_by_key(partition: Partition) -> dict[int, Ranks]:
     starts = bounds.tolist()
     return {
         int(key[order[start]]): tuple(ranks[start:stop])
-        for start, stop in zip(starts, starts[1:], strict=False)
+        for start, stop in itertools.pairwise(starts)
     }
 
 

@@ -119,7 +119,7 @@ class Plan:
 
         return summarize(self)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from reshard_planner.render.notebook import mimebundle  # noqa: PLC0415 - rendering reads plans
 
         return mimebundle(self)

@@ -7,6 +7,8 @@ domain. Each rank keeps it in scratch and copies its tiles out.
 
 from __future__ import annotations
 
+import itertools
+
 from reshard_planner.box import Box
 from reshard_planner.demand import Geometry
 from reshard_planner.layout import Partition
@@ -49,9 +51,9 @@ def _broadcast_order(root: int, ranks: tuple[int, ...], domain_of: list[int]) ->
         if rank != root:
             by_domain.setdefault(domain_of[rank], []).append(rank)
     leaders = [members[0] for members in by_domain.values()]
-    pairs = list(zip(leaders, leaders[1:], strict=False))
+    pairs = list(itertools.pairwise(leaders))
     for members in by_domain.values():
-        pairs.extend(zip(members, members[1:], strict=False))
+        pairs.extend(itertools.pairwise(members))
     return pairs
 
 

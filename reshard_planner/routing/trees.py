@@ -44,8 +44,5 @@ def _add_tree(forest: Forest, box: Box, demand: Demand, hops: list[Hop], tiles: 
     arrival: dict[int, int] = {}
     for src, dst, medium in hops:
         parent = arrival.get(src, ROOT)
-        if medium == Medium.NVLINK:
-            role = Role.FANOUT
-        else:
-            role = Role.INJECT if parent == ROOT else Role.RELAY
+        role = Role.FANOUT if medium == Medium.NVLINK else Role.INJECT if parent == ROOT else Role.RELAY
         arrival[dst] = forest.deliver(piece, parent, src, dst, medium, role, tiles)
