@@ -132,10 +132,7 @@ def _ranks_by_key(partition: Partition) -> dict[int, Ranks]:
     bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
     ranks = partition.ranks[order].tolist()
     starts = bounds.tolist()
-    return {
-        int(key[order[start]]): tuple(ranks[start:stop])
-        for start, stop in itertools.pairwise(starts)
-    }
+    return {int(key[order[start]]): tuple(ranks[start:stop]) for start, stop in itertools.pairwise(starts)}
 
 
 def _merge(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
-from typing import Literal
+from typing import Literal, get_args
 
 from reshard_planner.demand import Demand
 from reshard_planner.errors import UnsupportedError
@@ -27,6 +27,9 @@ CutKind = Literal[
     "nvlink_port_out",
     "nvlink_domain",
 ]
+
+CUT_KINDS: tuple[CutKind, ...] = get_args(CutKind)
+"""All kinds of cuts."""
 
 ALL_SUBSETS_UP_TO = 8
 """Domains up to which every egress cut is tried; above, the four that usually bind."""

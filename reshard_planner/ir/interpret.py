@@ -173,8 +173,8 @@ def _checked_sources(
         for buffer in buffers:
             if buffer.dtype.itemsize != storage_nbytes(tensor.bits):
                 raise LocalShapeError(
-                    f"tensor {tensor.name!r}, rank {rank}: local buffer has elements of {buffer.dtype.itemsize}"
-                    f" bytes; expected {storage_nbytes(tensor.bits)} for {tensor.dtype}"
+                    f"tensor {tensor.name!r}, rank {rank}: local buffer has elements of"
+                    f" {buffer.dtype.itemsize} bytes; expected {storage_nbytes(tensor.bits)} for {tensor.dtype}"
                 )
             dtypes.setdefault(number, buffer.dtype)
         checked[number] = buffers
@@ -191,10 +191,12 @@ def check_shapes(
     """
     if len(expected) != len(given):
         raise LocalShapeError(
-            f"tensor {tensor.name!r}, rank {rank}: {len(given)} local buffers are given; expected {len(expected)}"
+            f"tensor {tensor.name!r}, rank {rank}: {len(given)} local buffers are given;"
+            f" expected {len(expected)}"
         )
     for want, have in zip(expected, given, strict=True):
         if tuple(want) != tuple(have):
             raise LocalShapeError(
-                f"tensor {tensor.name!r}, rank {rank}: local shape is {list(have)}; its layout gives {list(want)}"
+                f"tensor {tensor.name!r}, rank {rank}: local shape is {list(have)};"
+                f" its layout gives {list(want)}"
             )

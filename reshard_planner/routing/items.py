@@ -75,8 +75,8 @@ def _split(
     for box in boxes:
         size = box.volume * bits // 8
         parts = min(-(-size * tensors // limit), max(1, size // LEAST_PIECE_NBYTES))
-        for piece in split_box(box, parts, byte_step(bits)):
-            items.append(Item(demand, group, piece.volume * bits // 8 * tensors, (piece,)))
+        pieces = split_box(box, parts, byte_step(bits))
+        items.extend(Item(demand, group, piece.volume * bits // 8 * tensors, (piece,)) for piece in pieces)
     return items
 
 

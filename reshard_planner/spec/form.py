@@ -116,21 +116,24 @@ def _mesh(raw: object, path: str) -> Mesh:
     except ValueError as error:
         raise SpecError(f"{path}.ranks: {error}") from None
     try:
-        if not isinstance(form.axes, dict):
-            return Mesh(ranks, form.axes)
-        sizes = list(form.axes.values())
-        if any(size < 1 for size in sizes):
-            raise LayoutError(f"axes {form.axes} have a size below 1")
-        mesh = Mesh(ranks)
-        if mesh.ndim == 1:
-            return Mesh(ranks, list(form.axes), sizes)
-        if list(mesh.shape) != sizes:
-            raise LayoutError(
-                f"axes {form.axes} differ from the shape {list(mesh.shape)} of the nested ranks"
-            )
-        return Mesh(ranks, list(form.axes))
+        return _shaped(ranks, form.axes)
     except LayoutError as error:
         raise LayoutError(f"{path}: {error}") from None
+
+
+def _shaped(ranks: list[Any], axes: dict[str, int] | list[str] | None) -> Mesh:
+    """A mesh whose shape comes from the nesting of its ranks or from the sizes of its axes."""
+    if not isinstance(axes, dict):
+        return Mesh(ranks, axes)
+    sizes = list(axes.values())
+    if any(size < 1 for size in sizes):
+        raise LayoutError(f"axes {axes} have a size below 1")
+    nested = Mesh(ranks)
+    if nested.ndim == 1:
+        return Mesh(ranks, list(axes), sizes)
+    if list(nested.shape) != sizes:
+        raise LayoutError(f"axes {axes} differ from the shape {list(nested.shape)} of the nested ranks")
+    return Mesh(ranks, list(axes))
 
 
 def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:

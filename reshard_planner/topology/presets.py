@@ -56,7 +56,8 @@ def build(name: str, nodes: int, gpus_per_domain: int | None, rank_map: Sequence
     size = preset.gpus_per_domain if gpus_per_domain is None else gpus_per_domain
     if size != preset.gpus_per_domain and not preset.domain_varies:
         raise TopologyError(
-            f"gpus_per_domain {size} does not fit preset {name}, whose domains have {preset.gpus_per_domain} GPUs"
+            f"gpus_per_domain {size} does not fit preset {name}, whose domains have"
+            f" {preset.gpus_per_domain} GPUs"
         )
     if not 1 <= size <= preset.gpus_per_domain:
         raise TopologyError(f"gpus_per_domain {size} of preset {name} must be 1 to {preset.gpus_per_domain}")

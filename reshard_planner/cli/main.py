@@ -1,0 +1,93 @@
+"""The command ``reshard-planner``: verbs, exit codes and errors.
+
+Exit codes: 0 success, 1 a plan that fails its check or a run that went wrong, 2 bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+from reshard_planner.cli.verbs import VERBS
+from reshard_planner.errors import InputError, ReshardError
+
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+EPILOG = """\
+examples:
+  reshard-planner compile spec.yaml -o plan.reshard     compile a plan and print its certificate
+  reshard-planner verify plan.reshard                   recompute every claim of it
+  reshard-planner compare spec.yaml                     our plan and every baseline beside the bound
+  reshard-planner run spec.yaml --executor torch        execute it with local processes, check every element
+
+Every verb has its own --help with examples.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence on stderr."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all verbs."""
+    parser = Parser(
+        prog="reshard-planner",
+        description="Compile two layouts of the same tensors and a cluster into a minimal transfer plan.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('reshard-planner')}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
+    for verb in VERBS:
+        sub = verbs.add_parser(
+            verb.name,
+            help=verb.summary,
+            description=verb.description,
+            epilog=verb.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        verb.add_arguments(sub)
+        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
+        sub.set_defaults(run=verb.run)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; see the module's text.
+
+    Args:
+        arguments: without the program's name; those of the process when None.
+    """
+    try:
+        parsed = build_parser().parse_args(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else BAD_INPUT
+    try:
+        code: int = parsed.run(parsed)
+        sys.stdout.flush()
+    except InputError as error:
+        return _fail(error, BAD_INPUT)
+    except ReshardError as error:
+        return _fail(error, FAILED)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # the reader of our output has gone: keep the interpreter from complaining when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except MemoryError:
+        return _fail("not enough memory for a plan of this size", BAD_INPUT)
+    return code
+
+
+def _fail(error: Exception | str, code: int) -> int:
+    text = " ".join(str(error).split())
+    sys.stderr.write(f"reshard-planner: {text}\n")
+    return code

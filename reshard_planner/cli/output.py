@@ -1,0 +1,49 @@
+"""Printing results and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from reshard_planner.ir.plan import Plan
+from reshard_planner.progress import Progress, silent
+
+
+def print_text(text: str) -> None:
+    """Print lines to stdout."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document to stdout."""
+    print_text(json.dumps(value, indent=2, allow_nan=False))
+
+
+def terminal_progress() -> Progress:
+    """Show the current stage on one line of stderr if that is a terminal; else stay silent."""
+    if not sys.stderr.isatty():
+        return silent
+
+    def show(stage: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{stage} ...")
+        sys.stderr.flush()
+
+    return show
+
+
+def end_progress() -> None:
+    """Clear the line that progress was shown on."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def plan_summary(plan: Plan) -> dict[str, Any]:
+    """The certificate with the plan's digest and size, in plain JSON types."""
+    return {
+        "digest": plan.digest,
+        "strategy": plan.spec.options.strategy,
+        "tensors": len(plan.spec.tensors),
+        **plan.certificate.to_dict(),
+    }

@@ -1,0 +1,16 @@
+"""The verbs, one file each, in the order of the help text."""
+
+from reshard_planner.cli.verb import Verb
+from reshard_planner.cli.verbs import compare, compile_, draw, ops, run, show, tiles, verify
+
+VERBS: tuple[Verb, ...] = (
+    compile_.VERB,
+    verify.VERB,
+    show.VERB,
+    tiles.VERB,
+    ops.VERB,
+    compare.VERB,
+    run.VERB,
+    draw.VERB,
+)
+"""All verbs."""

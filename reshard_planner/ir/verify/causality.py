@@ -1,0 +1,76 @@
+"""Check ``causality``: no row sends what its source does not have by then."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.errors import CausalityError
+from reshard_planner.ir.verify.subject import Subject
+
+
+def check_causality(subject: Subject) -> None:
+    """Every row reads the source's own tile, or what its parent brought at least ``lag`` slots before.
+
+    Raises:
+        CausalityError: naming the row.
+    """
+    _check_parents(subject)
+    table_of_row = subject.plan.pieces.group[subject.plan.routes.piece]
+    for group in sorted(subject.samples):
+        roots = (table_of_row == subject.plan.groups.routes_of[group]) & (subject.plan.routes.parent < 0)
+        _check_roots(subject, group, np.flatnonzero(roots))
+
+
+def _refuse(rows: NDArray[np.int64], bad: NDArray[np.bool_], why: str) -> None:
+    if bad.any():
+        raise CausalityError(f"routes: row {int(rows[np.flatnonzero(bad)[0]])} {why}")
+
+
+def _check_parents(subject: Subject) -> None:
+    routes, pieces = subject.plan.routes, subject.plan.pieces
+    lag = subject.plan.spec.options.lag
+    rows = np.flatnonzero(routes.parent >= 0)
+    parent = routes.parent[rows]
+    _refuse(rows, routes.dst[parent] != routes.src[rows], "does not start where its parent ends")
+    early = routes.offset[rows].astype(np.int64) < routes.offset[parent].astype(np.int64) + lag
+    _refuse(rows, early, f"runs less than {lag} slots after its parent")
+    mine, above = routes.piece[rows], routes.piece[parent]
+    smaller = mine != above
+    within = (pieces.group[mine] == pieces.group[above]) & (pieces.part[mine] == pieces.part[above])
+    within &= (pieces.lo[mine] >= pieces.lo[above]).all(1) & (pieces.hi[mine] <= pieces.hi[above]).all(1)
+    within &= (routes.src[rows] == routes.dst[rows]) & (routes.scratch[parent] > 0)
+    _refuse(
+        rows,
+        smaller & ~within,
+        "carries another piece than its parent and is no copy of a part out of scratch",
+    )
+    is_part = np.zeros(len(routes), dtype=bool)
+    is_part[rows] = smaller
+    _refuse(rows, is_part[parent], "forwards a part that was copied out of scratch")
+
+
+def _check_roots(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
+    plan = subject.plan
+    src = plan.routes.src[rows].astype(np.int64)
+    mapping = plan.groups.substitution(group, max(plan.ranks, default=0) + 1)
+    if mapping is not None:
+        src = mapping[src]
+    ndim = len(subject.samples[group].shape)
+    piece = plan.routes.piece[rows]
+    lo, hi = plan.pieces.lo[piece][:, :ndim], plan.pieces.hi[piece][:, :ndim]
+    order = np.argsort(src, kind="stable")
+    bounds = np.flatnonzero(np.diff(src[order], prepend=-1, append=-1))
+    for start, stop in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
+        at = order[start:stop]
+        rank = int(src[at[0]])
+        held = np.zeros(len(at), dtype=bool)
+        for entry in subject.tiles(group, "src").tiles(rank):
+            box = entry.tile.box
+            inside = (lo[at] >= np.array(box.lo, dtype=np.int64)).all(1)
+            held |= inside & (hi[at] <= np.array(box.hi, dtype=np.int64)).all(1)
+        _refuse(
+            rows[at],
+            ~held,
+            f"sends a piece of tensor {subject.samples[group].name!r} that rank {rank} does not hold",
+        )

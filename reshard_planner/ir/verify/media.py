@@ -1,0 +1,67 @@
+"""Check ``media``: the medium and role of every row match the topology and the tree."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.errors import MediumError
+from reshard_planner.ir.verify.subject import Subject
+from reshard_planner.transfer import Medium, Role
+
+ROLES = {
+    Medium.LOCAL: (Role.COPY,),
+    Medium.NVLINK: (Role.FANOUT, Role.HANDOFF),
+    Medium.NETWORK: (Role.INJECT, Role.RELAY),
+}
+"""Roles that a row of each medium may have."""
+
+
+def check_media(subject: Subject) -> None:
+    """A row within a rank is local, within a domain NVLink, else network between GPUs that have NICs.
+
+    Raises:
+        MediumError: naming the row, what it says and what would be right.
+    """
+    plan = subject.plan
+    table_of_row = plan.pieces.group[plan.routes.piece]
+    for group in sorted(subject.samples):
+        rows = np.flatnonzero(table_of_row == plan.groups.routes_of[group])
+        _check_rows(subject, group, rows)
+
+
+def _check_rows(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
+    plan, ports = subject.plan, subject.ports
+    routes = plan.routes
+    src, dst = routes.src[rows].astype(np.int64), routes.dst[rows].astype(np.int64)
+    mapping = plan.groups.substitution(group, max(plan.ranks, default=0) + 1)
+    if mapping is not None:
+        src, dst = mapping[src], mapping[dst]
+    near = ports.domain[src] == ports.domain[dst]
+    right = np.where(src == dst, Medium.LOCAL, np.where(near, Medium.NVLINK, Medium.NETWORK))
+    bad = np.flatnonzero(right != routes.medium[rows])
+    if len(bad):
+        at = int(bad[0])
+        says, want = Medium(int(routes.medium[rows[at]])).label, Medium(int(right[at])).label
+        raise MediumError(
+            f"routes: row {int(rows[at])} goes from rank {src[at]} to rank {dst[at]} over {says};"
+            f" expected {want}"
+        )
+    without = (right == Medium.NETWORK) & ((ports.nic_group[src] < 0) | (ports.nic_group[dst] < 0))
+    if without.any():
+        at = int(np.flatnonzero(without)[0])
+        raise MediumError(
+            f"routes: row {int(rows[at])} goes from rank {src[at]} to rank {dst[at]}, one of which has no NIC"
+        )
+    role = routes.role[rows]
+    fits = np.zeros(len(rows), dtype=bool)
+    for medium, roles in ROLES.items():
+        fits |= (right == medium) & np.isin(role, roles)
+    fits &= ~((role == Role.RELAY) & (routes.parent[rows] < 0))
+    if not fits.all():
+        at = int(np.flatnonzero(~fits)[0])
+        says = Role(int(role[at])).label
+        raise MediumError(
+            f"routes: row {int(rows[at])} has the role {says}, which does not go with"
+            f" {Medium(int(right[at])).label} and parent {int(routes.parent[rows[at]])}"
+        )
