@@ -21,7 +21,7 @@ class Atoms:
     Attributes:
         lo: first index of each atom, int64 of shape (atoms, dims).
         hi: index past the last of each atom, int64 of shape (atoms, dims).
-        class_of: class of each atom, int64 of shape (atoms,); atoms are sorted by it.
+        class_of: class of each atom, int64 of shape (atoms,); atoms are sorted by it, then row-major.
         nbytes: bytes of each class, in one tensor.
         holders: ranks that have the bytes before, ascending, per class.
         needers: ranks that must have them after, ascending, per class.
@@ -43,7 +43,9 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     """Refine both sides' tiles and merge the parts by (holders, needers).
 
     Works on the distinct shards per dimension, never on pairs of ranks: each dimension is cut at every
-    shard boundary of every layout, and the product of the dimensions' intervals are the atoms.
+    shard boundary of every layout, and the product of the dimensions' intervals are the atoms. An atom
+    thus lies within one tile of each rank and layout that stores it. With one layout per side, neighbouring
+    atoms differ in holders or needers; with several, they may agree, and stay apart because of their tiles.
     """
     src, dst = tensor.partitions("src"), tensor.partitions("dst")
     partitions = (*src, *dst)
@@ -63,7 +65,8 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     for dim, cut in enumerate(cuts):
         lo[:, dim] = cut[index[dim]]
         hi[:, dim] = cut[index[dim] + 1]
-    lo, hi, class_of = _merge(lo, hi, class_of)
+    by_class = np.lexsort((np.arange(cells), class_of))
+    lo, hi, class_of = lo[by_class], hi[by_class], class_of[by_class]
     volumes = np.prod(hi - lo, axis=1, dtype=np.int64)
     sizes = np.zeros(len(first), dtype=np.int64)
     np.add.at(sizes, class_of, volumes)
@@ -133,27 +136,3 @@ def _ranks_by_key(partition: Partition) -> dict[int, Ranks]:
     ranks = partition.ranks[order].tolist()
     starts = bounds.tolist()
     return {int(key[order[start]]): tuple(ranks[start:stop]) for start, stop in itertools.pairwise(starts)}
-
-
-def _merge(
-    lo: NDArray[np.int64], hi: NDArray[np.int64], class_of: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Join neighbouring boxes of one class along each dimension in turn, last first; sort by class."""
-    dims = lo.shape[1]
-    for dim in reversed(range(dims)):
-        others = [column[:, d] for d in reversed(range(dims)) if d != dim for column in (hi, lo)]
-        order = np.lexsort((lo[:, dim], *others, class_of))
-        lo, hi, class_of = lo[order], hi[order], class_of[order]
-        if len(lo) < 2:
-            continue
-        same = (class_of[1:] == class_of[:-1]) & (lo[1:, dim] == hi[:-1, dim])
-        for d in range(dims):
-            if d != dim:
-                same &= (lo[1:, d] == lo[:-1, d]) & (hi[1:, d] == hi[:-1, d])
-        starts = np.flatnonzero(np.concatenate(([True], ~same)))
-        ends = np.append(starts[1:], len(lo)) - 1
-        merged_hi = hi[starts].copy()
-        merged_hi[:, dim] = hi[ends, dim]
-        lo, hi, class_of = lo[starts], merged_hi, class_of[starts]
-    order = np.lexsort((*(lo[:, d] for d in reversed(range(dims))), class_of))
-    return lo[order], hi[order], class_of[order]

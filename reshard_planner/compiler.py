@@ -66,8 +66,8 @@ def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tup
             return tables, ops
         if least is not None and used >= least and least_message == 1:
             raise UnsupportedError(
-                f"options.staging is {options.staging_nbytes} bytes; the smallest chunks that this plan can be"
-                f" cut in need {least} bytes on some rank"
+                f"options.staging is {options.staging_nbytes} bytes; the smallest chunks that this plan"
+                f" can be cut in need {least} bytes on some rank"
             )
         least = used if least is None else min(least, used)
         least_message = 1

@@ -4,6 +4,6 @@ from reshard_planner.ir.certificate import Certificate
 from reshard_planner.ir.interpret import interpret
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.program import Program
-from reshard_planner.ir.verify import verify
+from reshard_planner.ir.checks import verify
 
 __all__ = ["Certificate", "Plan", "Program", "interpret", "verify"]

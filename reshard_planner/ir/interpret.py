@@ -174,7 +174,7 @@ def _checked_sources(
             if buffer.dtype.itemsize != storage_nbytes(tensor.bits):
                 raise LocalShapeError(
                     f"tensor {tensor.name!r}, rank {rank}: local buffer has elements of"
-                    f" {buffer.dtype.itemsize} bytes; expected {storage_nbytes(tensor.bits)} for {tensor.dtype}"
+                    f" {buffer.dtype.itemsize} bytes; {tensor.dtype} needs {storage_nbytes(tensor.bits)}"
                 )
             dtypes.setdefault(number, buffer.dtype)
         checked[number] = buffers

@@ -9,7 +9,7 @@ from reshard_planner.cli.inputs import compile_with_progress
 from reshard_planner.cli.output import plan_summary, print_json, print_text
 from reshard_planner.cli.verb import Verb
 from reshard_planner.render.comparison import comparison_table
-from reshard_planner.routing import STRATEGIES
+from reshard_planner.routing import STRATEGIES, find_strategy
 from reshard_planner.spec import ReshardSpec
 
 
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile the spec with every strategy and print the figures."""
     spec = ReshardSpec.load(arguments.spec)
+    find_strategy(spec.options.strategy)
     plans = [compile_with_progress(spec, name) for name in STRATEGIES]
     if arguments.json:
         bound = plan_summary(plans[0])["bound"]
@@ -34,7 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
 VERB = Verb(
     "compare",
     "compile with every strategy and compare with the bound",
-    "Compile a spec with every strategy and print payload, busiest ports, messages and memory beside the bound.",
+    """\
+Compile a spec with every strategy and print payload, busiest ports, messages and memory beside the bound.
+Transfers are counted as network + NVLink + local.""",
     """\
 examples:
   reshard-planner compare spec.yaml

@@ -46,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if arguments.tensor is None and len(plan.spec.tensors) != 1:
             raise InputError(
-                f"--tensor is missing; the plan has {len(plan.spec.tensors)} tensors, and layouts are drawn for one"
+                f"--tensor is missing; the plan has {len(plan.spec.tensors)} tensors,"
+                " and layouts are drawn for one"
             )
         name = arguments.tensor
         dot = layouts_dot(plan.spec.tensors[0] if name is None else plan.spec.tensor(name))

@@ -10,7 +10,7 @@ from reshard_planner.cli.inputs import add_strategy, load_or_compile
 from reshard_planner.cli.output import end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
-from reshard_planner.render.units import format_nbytes
+from reshard_planner.render.text import format_nbytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.errors import CausalityError
-from reshard_planner.ir.verify.subject import Subject
+from reshard_planner.ir.checks.subject import Subject
 
 
 def check_causality(subject: Subject) -> None:

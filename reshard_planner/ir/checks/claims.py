@@ -11,7 +11,7 @@ from reshard_planner.errors import CertificateError, DigestError, InputError, Pa
 from reshard_planner.ir.certificate import certify
 from reshard_planner.ir.digest import digest_of
 from reshard_planner.ir.memory import staging_nbytes
-from reshard_planner.ir.verify.subject import Subject
+from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.transfer import Medium
 
 TOLERANCE = 1e-9

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.errors import OrderError
-from reshard_planner.ir.verify.subject import Subject
+from reshard_planner.ir.checks.subject import Subject
 
 ROUTE_KEYS = ("src", "piece", "offset", "dst", "tile")
 UNIT_KEYS = ("round", "group", "tensor", "part", "chunk")

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from reshard_planner.box import Box
 from reshard_planner.errors import CoverageError
-from reshard_planner.ir.verify.subject import Subject
+from reshard_planner.ir.checks.subject import Subject
 
 Ints = NDArray[np.int64]
 

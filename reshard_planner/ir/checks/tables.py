@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from reshard_planner.errors import TableError
 from reshard_planner.ir.plan import VERSION
 from reshard_planner.ir.tables import Table
-from reshard_planner.ir.verify.subject import Subject
+from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.spec.values import byte_step
 from reshard_planner.transfer import Medium, Role
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reshard_planner.ir.plan import Plan
-from reshard_planner.ir.verify.causality import check_causality
-from reshard_planner.ir.verify.claims import check_certificate, check_digest, check_payload, check_staging
-from reshard_planner.ir.verify.coverage import check_coverage, check_units
-from reshard_planner.ir.verify.media import check_media
-from reshard_planner.ir.verify.order import check_order
-from reshard_planner.ir.verify.subject import Subject
-from reshard_planner.ir.verify.tables import check_tables
+from reshard_planner.ir.checks.causality import check_causality
+from reshard_planner.ir.checks.claims import check_certificate, check_digest, check_payload, check_staging
+from reshard_planner.ir.checks.coverage import check_coverage, check_units
+from reshard_planner.ir.checks.media import check_media
+from reshard_planner.ir.checks.order import check_order
+from reshard_planner.ir.checks.subject import Subject
+from reshard_planner.ir.checks.tables import check_tables
 from reshard_planner.progress import Progress, silent
 
 CHECKS: dict[str, Callable[[Subject], None]] = {

@@ -1,0 +1,429 @@
+"""``verify`` accepts what the compiler makes and refuses every single mutation with the right error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from mutations import (
+    changed,
+    drop_route,
+    drop_unit,
+    duplicate_route,
+    duplicate_unit,
+    reseal,
+    swap_routes,
+    with_pieces,
+    with_routes,
+    with_schedule,
+)
+from strategies import STRATEGIES, specs
+
+import reshard_planner as rp
+from reshard_planner.errors import (
+    CausalityError,
+    CertificateError,
+    CoverageError,
+    DigestError,
+    MediumError,
+    OrderError,
+    PayloadError,
+    StagingError,
+    TableError,
+    VerificationError,
+)
+from reshard_planner.ir.certificate import Certificate
+from reshard_planner.ir.tables import Groups, Pieces, Routes, Schedule, Tables
+from reshard_planner.ir.checks.coverage import are_disjoint
+from reshard_planner.transfer import Medium, Role
+
+GB = 10**9
+
+
+def compiled(draw_spec: rp.ReshardSpec, strategy: str) -> rp.Plan:
+    plan = rp.compile(draw_spec, strategy)
+    assume(len(plan.routes) > 0)
+    return plan
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> rp.Plan:
+    return compiled(draw(specs()), draw(st.sampled_from(STRATEGIES)))
+
+
+@st.composite
+def plans_with_row(draw: st.DrawFn) -> tuple[rp.Plan, int]:
+    plan = draw(plans())
+    return plan, draw(st.integers(0, len(plan.routes) - 1))
+
+
+@given(specs(), st.sampled_from(STRATEGIES))
+def test_every_compiled_plan_is_accepted(spec, strategy):
+    rp.verify(rp.compile(spec, strategy))
+
+
+def holders(plan: rp.Plan, row: int) -> set[int]:
+    """Ranks that store part of the tensor that a row moves, before."""
+    piece = plan.routes.piece[row]
+    tensor = plan.spec.tensors[int(np.flatnonzero(plan.groups.group_of == plan.pieces.group[piece])[0])]
+    return {rank for layout in tensor.src for rank in layout.mesh.ranks}
+
+
+@given(specs(), st.data())
+def test_a_dropped_row_that_others_read_is_refused_for_causality(spec, data):
+    plan = compiled(spec, "gather-broadcast")
+    read = [
+        row
+        for row in np.flatnonzero(plan.routes.scratch).tolist()
+        if (plan.routes.parent == row).any() and plan.routes.dst[row] not in holders(plan, row)
+    ]
+    assume(read)
+    row = data.draw(st.sampled_from(read))
+    with pytest.raises(CausalityError):
+        rp.verify(drop_route(plan, row))
+
+
+@given(plans_with_row())
+def test_a_dropped_row_that_fills_a_tile_is_refused_for_coverage(case):
+    plan, row = case
+    assume(not plan.routes.scratch[row])
+    with pytest.raises(CoverageError):
+        rp.verify(drop_route(plan, row))
+
+
+@given(plans_with_row())
+def test_a_row_given_twice_is_refused_for_coverage(case):
+    plan, row = case
+    with pytest.raises(CoverageError):
+        rp.verify(duplicate_route(plan, row))
+
+
+@given(plans_with_row(), st.data())
+def test_a_row_sent_to_another_rank_is_refused(case, data):
+    plan, row = case
+    others = [rank for rank in plan.ranks if rank != plan.routes.dst[row]]
+    assume(others)
+    to = data.draw(st.sampled_from(others))
+    bad = with_routes(plan, dst=changed(plan.routes.dst, row, to))
+    expected = CoverageError if not plan.routes.scratch[row] else (CausalityError, CoverageError, MediumError)
+    with pytest.raises(expected):
+        rp.verify(bad)
+
+
+@given(plans_with_row(), st.data())
+def test_a_row_sent_by_a_rank_without_the_bytes_is_refused_for_causality(case, data):
+    plan, row = case
+    strangers = [rank for rank in plan.ranks if rank not in holders(plan, row)]
+    assume(strangers and plan.routes.parent[row] < 0)
+    to = data.draw(st.sampled_from(strangers))
+    with pytest.raises(CausalityError):
+        rp.verify(with_routes(plan, src=changed(plan.routes.src, row, to)))
+
+
+@given(plans(), st.data())
+def test_a_shifted_piece_is_refused(plan, data):
+    row = data.draw(st.integers(0, len(plan.pieces) - 1))
+    dims = plan.pieces.lo.shape[1]
+    assume(dims > 0)
+    dim = data.draw(st.integers(0, dims - 1))
+    step = data.draw(st.sampled_from([-1, 1]))
+    lo, hi = plan.pieces.lo.copy(), plan.pieces.hi.copy()
+    lo[row, dim] += step
+    hi[row, dim] += step
+    with pytest.raises((TableError, CoverageError, CausalityError)):
+        rp.verify(with_pieces(plan, lo=lo, hi=hi))
+
+
+@given(plans(), st.data())
+def test_a_grown_or_shrunk_piece_is_refused(plan, data):
+    row = data.draw(st.integers(0, len(plan.pieces) - 1))
+    dims = plan.pieces.lo.shape[1]
+    assume(dims > 0)
+    dim = data.draw(st.integers(0, dims - 1))
+    column = data.draw(st.sampled_from(["lo", "hi"]))
+    values = getattr(plan.pieces, column).copy()
+    values[row, dim] += data.draw(st.sampled_from([-1, 1]))
+    with pytest.raises((TableError, CoverageError, CausalityError)):
+        rp.verify(with_pieces(plan, **{column: values}))
+
+
+@given(plans_with_row(), st.data())
+def test_rows_out_of_order_are_refused_for_order(case, data):
+    plan, row = case
+    other = data.draw(st.integers(0, len(plan.routes) - 1))
+    keys = [getattr(plan.routes, key) for key in ("src", "piece", "offset", "dst", "tile")]
+    assume(any(key[row] != key[other] for key in keys))
+    with pytest.raises(OrderError, match="routes"):
+        rp.verify(swap_routes(plan, row, other))
+
+
+@given(plans_with_row())
+def test_a_row_that_runs_too_soon_after_its_parent_is_refused_for_causality(case):
+    plan, row = case
+    assume(plan.routes.parent[row] >= 0)
+    early = plan.routes.offset[plan.routes.parent[row]] + plan.spec.options.lag - 1
+    with pytest.raises(CausalityError, match="slots after its parent"):
+        rp.verify(with_routes(plan, offset=changed(plan.routes.offset, row, early)))
+
+
+@given(plans_with_row())
+def test_a_row_delayed_is_refused_unless_the_certificate_says_so(case):
+    plan, row = case
+    offset = changed(plan.routes.offset, row, plan.routes.offset[row] + 1)
+    late = replace(plan.tables, routes=Routes.of({**plan.routes.columns(), "offset": offset}))
+    with pytest.raises(VerificationError):
+        rp.verify(rp.Plan(plan.spec, late, plan.certificate, plan.digest))
+
+
+@given(plans_with_row(), st.sampled_from(list(Medium)))
+def test_a_wrong_medium_is_refused(case, medium):
+    plan, row = case
+    assume(medium != plan.routes.medium[row])
+    with pytest.raises(MediumError, match="over"):
+        rp.verify(with_routes(plan, medium=changed(plan.routes.medium, row, medium)))
+
+
+@given(plans_with_row(), st.sampled_from(list(Role)))
+def test_a_role_that_contradicts_medium_or_tree_is_refused(case, role):
+    plan, row = case
+    medium, parent = plan.routes.medium[row], plan.routes.parent[row]
+    fits = {
+        Medium.LOCAL: {Role.COPY},
+        Medium.NVLINK: {Role.FANOUT, Role.HANDOFF},
+        Medium.NETWORK: {Role.INJECT} | ({Role.RELAY} if parent >= 0 else set()),
+    }[Medium(int(medium))]
+    assume(role not in fits)
+    with pytest.raises(MediumError, match="role"):
+        rp.verify(with_routes(plan, role=changed(plan.routes.role, row, role)))
+
+
+@given(plans_with_row(), st.sampled_from([-2, 10**6]))
+def test_a_parent_that_does_not_exist_is_refused(case, parent):
+    plan, row = case
+    with pytest.raises(TableError, match="parent"):
+        rp.verify(with_routes(plan, parent=changed(plan.routes.parent, row, parent)))
+
+
+@given(plans_with_row())
+def test_a_row_that_is_its_own_parent_is_refused_for_causality(case):
+    plan, row = case
+    with pytest.raises(CausalityError):
+        rp.verify(with_routes(plan, parent=changed(plan.routes.parent, row, row)))
+
+
+@given(plans_with_row())
+def test_another_tile_number_is_refused_for_coverage(case):
+    plan, row = case
+    assume(not plan.routes.scratch[row])
+    with pytest.raises(CoverageError):
+        rp.verify(with_routes(plan, tile=changed(plan.routes.tile, row, plan.routes.tile[row] + 1)))
+
+
+@given(plans_with_row(), st.sampled_from(["piece", "src", "dst", "medium", "role", "scratch"]))
+def test_values_out_of_range_are_refused_for_the_tables(case, column):
+    plan, row = case
+    beyond = 255 if column in ("medium", "role", "scratch") else 10**6
+    with pytest.raises(TableError, match=f"routes: row {row} has {column} {beyond}"):
+        rp.verify(with_routes(plan, **{column: changed(getattr(plan.routes, column), row, beyond)}))
+
+
+@given(plans_with_row())
+def test_negative_offsets_and_tiles_are_refused_for_the_tables(case):
+    plan, row = case
+    with pytest.raises(TableError, match=f"routes: row {row} has offset -1"):
+        rp.verify(with_routes(plan, offset=changed(plan.routes.offset, row, -1)))
+    other = 0 if plan.routes.scratch[row] else -1
+    with pytest.raises(TableError, match=f"routes: row {row} has tile {other} and scratch"):
+        rp.verify(with_routes(plan, tile=changed(plan.routes.tile, row, other)))
+
+
+@given(plans(), st.data())
+def test_a_dropped_unit_is_refused_for_coverage(plan, data):
+    row = data.draw(st.integers(0, len(plan.schedule) - 1))
+    with pytest.raises(CoverageError, match="chunks"):
+        rp.verify(drop_unit(plan, row))
+
+
+@given(plans(), st.data())
+def test_a_unit_given_twice_is_refused_for_coverage(plan, data):
+    row = data.draw(st.integers(0, len(plan.schedule) - 1))
+    with pytest.raises(CoverageError, match="chunks"):
+        rp.verify(duplicate_unit(plan, row))
+
+
+@given(plans(), st.data())
+def test_units_out_of_order_are_refused_for_order(plan, data):
+    assume(len(plan.schedule) > 1)
+    row = data.draw(st.integers(0, len(plan.schedule) - 2))
+    order = np.arange(len(plan.schedule))
+    order[[row, row + 1]] = [row + 1, row]
+    columns = {name: column[order] for name, column in plan.schedule.columns().items()}
+    with pytest.raises(OrderError, match="schedule"):
+        rp.verify(with_schedule(plan, **columns))
+
+
+@given(plans(), st.data())
+def test_a_unit_of_another_group_or_chunk_is_refused(plan, data):
+    row = data.draw(st.integers(0, len(plan.schedule) - 1))
+    chunk = changed(plan.schedule.chunk, row, plan.schedule.chunk[row] + 1)
+    with pytest.raises((TableError, CoverageError)):
+        rp.verify(with_schedule(plan, chunk=chunk))
+    group = changed(plan.schedule.group, row, plan.schedule.group[row] + 1)
+    with pytest.raises(TableError, match="group"):
+        rp.verify(with_schedule(plan, group=group))
+
+
+@given(plans(), st.integers(0, 63))
+def test_a_flipped_digit_of_the_digest_is_refused(plan, place):
+    digit = "0" if plan.digest[place] != "0" else "1"
+    bad = replace(plan, digest=plan.digest[:place] + digit + plan.digest[place + 1 :])
+    with pytest.raises(DigestError, match=bad.digest):
+        rp.verify(bad)
+
+
+def figures(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all figures of a certificate in plain types."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from figures(inner, (*path, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from figures(inner, (*path, index))
+    else:
+        yield path
+
+
+def other(value: Any) -> Any:
+    """A value of the same type that differs."""
+    match value:
+        case str():
+            return value + "x"
+        case float():
+            return value * (1 + 1e-6) if value else 1e-3
+        case None:
+            return 0.5
+        case _:
+            return value + 1
+
+
+@given(plans(), st.data())
+def test_a_certificate_with_any_figure_changed_is_refused(plan, data):
+    raw = plan.certificate.to_dict()
+    path = data.draw(st.sampled_from(sorted(figures(raw), key=repr)))
+    inner = raw
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = other(inner[path[-1]])
+    with pytest.raises(CertificateError):
+        rp.verify(rp.Plan.seal(plan.spec, plan.tables, Certificate.from_dict(raw)))
+
+
+def replicas(**options: Any) -> rp.ReshardSpec:
+    """Four ranks cut by rows to two replicas of two in one domain of four."""
+    src = rp.Layout(rp.Mesh([0, 1, 2, 3], ["tp"]), ["S(0)"])
+    dst = rp.Layout(rp.Mesh([[4, 5], [6, 7]], ["dp", "tp"]), ["R", "S(0)"])
+    tensor = rp.TensorSpec("w", (64, 32), "bfloat16", src, dst)
+    return rp.ReshardSpec([tensor], rp.Topology.uniform(8, 4), rp.Options(**options))
+
+
+def test_more_than_the_least_payload_is_refused_of_a_strategy_that_claims_it():
+    wasteful = rp.compile(replicas(), "direct")
+    assert (
+        wasteful.certificate.payload.network_nbytes == 2 * wasteful.certificate.payload.minimum_network_nbytes
+    )
+    claimed = rp.Plan.seal(replicas(), wasteful.tables, wasteful.certificate)
+    with pytest.raises(PayloadError, match=r"8192 bytes go over the network; the least possible is 4096"):
+        rp.verify(claimed)
+    rp.verify(wasteful)
+
+
+def test_staging_above_the_budget_is_refused_of_a_strategy_that_claims_it():
+    plan = rp.compile(replicas())
+    least = plan.certificate.staging_nbytes
+    short = plan.spec.with_options(staging_nbytes=least - 1)
+    with pytest.raises(StagingError, match=rf"{least} bytes .* options.staging is {least - 1}"):
+        rp.verify(rp.Plan.seal(short, plan.tables, plan.certificate))
+
+
+def test_a_smaller_staging_budget_gives_more_rounds_and_is_kept():
+    plan = rp.compile(replicas())
+    tight = rp.compile(replicas(staging_nbytes=plan.certificate.staging_nbytes // 4))
+    rp.verify(tight)
+    assert tight.certificate.staging_nbytes <= plan.certificate.staging_nbytes // 4
+    assert tight.schedule.round.max() > plan.schedule.round.max()
+
+
+def stages() -> rp.ReshardSpec:
+    """Two pipeline stages of two ranks each, whose tensors go to the same two ranks."""
+    serve = rp.Layout(rp.Mesh([4, 5], ["tp"]), ["S(1)"])
+    tensors = [
+        rp.TensorSpec(name, (8, 8), "float32", rp.Layout(rp.Mesh(ranks, ["tp"]), ["S(0)"]), serve)
+        for name, ranks in (("first", [0, 1]), ("second", [2, 3]))
+    ]
+    return rp.ReshardSpec(tensors, rp.Topology.from_domains([[0, 1], [2, 3], [4, 5]]))
+
+
+def shared_routes(subst_to: tuple[int, int]) -> rp.Plan:
+    """The two stages with one route table, used by the second under a rank substitution."""
+    plan = rp.compile(stages())
+    first = np.flatnonzero(plan.pieces.group == 0)
+    pieces = Pieces.of({name: column[first] for name, column in plan.pieces.columns().items()})
+    rows = np.flatnonzero(plan.pieces.group[plan.routes.piece] == 0)
+    assert (plan.routes.parent[rows] < 0).all()
+    routes = Routes.of({name: column[rows] for name, column in plan.routes.columns().items()})
+    groups = Groups(plan.groups.group_of, [0, 0], [1, 1], [0, 1], subst_to)
+    schedule: Schedule = plan.schedule
+    return reseal(plan, Tables(groups, pieces, routes, schedule))
+
+
+def test_a_group_may_use_another_ones_routes_under_a_rank_substitution():
+    plan = shared_routes((2, 3))
+    rp.verify(plan)
+    assert plan.certificate.payload == rp.compile(stages()).certificate.payload
+    whole = {
+        name: np.arange(64, dtype=np.float32).reshape(8, 8) + shift
+        for name, shift in (("first", 0), ("second", 99))
+    }
+    sources = {
+        rank: {name: [whole[name][4 * half : 4 * half + 4]]}
+        for name, ranks in (("first", (0, 1)), ("second", (2, 3)))
+        for half, rank in enumerate(ranks)
+    }
+    result = rp.interpret(plan, sources)
+    for name, values in whole.items():
+        assert np.array_equal(result.destinations[4][name][0], values[:, :4])
+        assert np.array_equal(result.destinations[5][name][0], values[:, 4:])
+
+
+def test_a_wrong_rank_substitution_is_refused():
+    with pytest.raises(CausalityError, match="does not hold"):
+        rp.verify(shared_routes((3, 2)))
+    with pytest.raises(TableError, match="twice"):
+        rp.verify(shared_routes((2, 2)))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(0, 5), st.integers(1, 3)), max_size=6
+    )
+)
+def test_disjointness_agrees_with_pairwise_intersection(rows):
+    boxes = [rp.Box((a, c), (a + b, c + d)) for a, b, c, d in rows]
+    pairs = [(x, y) for i, x in enumerate(boxes) for y in boxes[i + 1 :]]
+    lo = np.array([box.lo for box in boxes], dtype=np.int64).reshape(-1, 2)
+    hi = np.array([box.hi for box in boxes], dtype=np.int64).reshape(-1, 2)
+    assert are_disjoint(lo, hi) == all(x.intersect(y).volume == 0 for x, y in pairs)
+
+
+def test_disjointness_of_more_boxes_than_fit_one_grid_is_found(monkeypatch):
+    monkeypatch.setattr("reshard_planner.ir.checks.coverage.MAX_CELLS", 16)
+    grid = np.indices((12, 12)).reshape(2, -1).T.astype(np.int64)
+    assert are_disjoint(grid, grid + 1)
+    wide = grid + 1
+    wide[77, 0] += 1
+    assert not are_disjoint(grid, wide)
