@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ Ints = NDArray[np.int64]
 
 PACK_AND_UNPACK = 2
 """Stages of the pipeline beside the hops."""
+
+LEAST_WEIGHT_S = 1e-12
+"""Weight of a tensor that moves nothing between ranks, so that its copies are spread over the rounds too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,13 @@ def assign_rounds(
     problem: Problem, forests: Sequence[Forest], timings: Sequence[Timing], rounds: int
 ) -> Units:
     """Spread every group's units evenly over the rounds, so that all groups advance together."""
-    columns: list[tuple[Ints, ...]] = []
+    columns: list[tuple[NDArray[Any], ...]] = []
     for number, (forest, timing) in enumerate(zip(forests, timings, strict=True)):
         if not forest.boxes:
             continue
         count = len(forest.tensors) * timing.n_chunks
         index = np.arange(count, dtype=np.int64)
-        weight = max(_busiest_s(problem, forest), 1e-12) / timing.n_chunks
+        share = max(_busiest_s(problem, forest), LEAST_WEIGHT_S) / timing.n_chunks
         columns.append(
             (
                 np.full(count, number, dtype=np.int64),
@@ -161,7 +165,7 @@ def assign_rounds(
                 index % timing.n_chunks,
                 np.full(count, timing.n_chunks, dtype=np.int64),
                 (index * 2 + 1) * (2**40 // (2 * count)),
-                np.full(count, round(weight * 1e12), dtype=np.int64),
+                np.full(count, share),
             )
         )
     if not columns:
@@ -171,7 +175,7 @@ def assign_rounds(
         np.concatenate([column[i] for column in columns]) for i in range(6)
     )
     order = np.lexsort((group, place))
-    weights = weight[order].astype(np.float64)
+    weights = weight[order]
     middle = np.cumsum(weights) - weights / 2
     slot = np.minimum((middle / weights.sum() * rounds).astype(np.int64), rounds - 1)
     _, dense = np.unique(slot, return_inverse=True)

@@ -38,7 +38,11 @@ meshes:
   serve: {ranks: [2, 3, 4, 5], axes: {tp: 4}}
 topology: {preset: dgx-h100, nodes: 2}
 tensors:
-  - {name: w, shape: [8, 8], dtype: bfloat16, src: {mesh: train, placements: [S(0)]}, dst: {mesh: serve, placements: [S(1)]}}
+  - name: w
+    shape: [8, 8]
+    dtype: bfloat16
+    src: {mesh: train, placements: [S(0)]}
+    dst: {mesh: serve, placements: [S(1)]}
 """
 
 
@@ -271,7 +275,7 @@ BAD_SPECS = {
     "huge tensor": (edited(tensors__0__shape=[2**40, 2**40]), ["tensors[0]", "larger than"]),
     "unknown dtype": (edited(tensors__0__dtype="bf16"), ["tensors[0]", "'bf16'"]),
     "unknown mesh": (edited(tensors__0__src__mesh="trian"), ["tensors[0].src.mesh", "'trian'", "train"]),
-    "partial": (edited(tensors__0__src__placements=["P"]), ["tensors[0].src.placements", "'P'", "partial"]),
+    "partial": (edited(tensors__0__src__placements=["P"]), ["tensors[0].src", "'P'", "partial"]),
     "unknown placement": (
         edited(tensors__0__src__placements=["T(0)"]),
         ["tensors[0].src.placements", "'T(0)'"],

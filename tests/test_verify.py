@@ -38,8 +38,8 @@ from reshard_planner.errors import (
     VerificationError,
 )
 from reshard_planner.ir.certificate import Certificate
-from reshard_planner.ir.tables import Groups, Pieces, Routes, Schedule, Tables
 from reshard_planner.ir.checks.coverage import are_disjoint
+from reshard_planner.ir.tables import Groups, Pieces, Routes, Schedule, Tables
 from reshard_planner.transfer import Medium, Role
 
 GB = 10**9

@@ -7,7 +7,7 @@ docstring says otherwise; all are read-only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,7 +30,7 @@ class Table:
 
     def columns(self) -> dict[str, Column]:
         """Columns by name, in order of the fields."""
-        return {column.name: getattr(self, column.name) for column in fields(self)}
+        return {name: getattr(self, name) for name in self.DTYPES}
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> Self:
@@ -41,12 +41,11 @@ class Table:
         return len(getattr(self, next(iter(self.DTYPES))))
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
+        if not isinstance(other, Table) or type(self) is not type(other):
             return NotImplemented
-        theirs = other.columns()  # type: ignore[attr-defined]
-        return all(np.array_equal(column, theirs[name]) for name, column in self.columns().items())
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.DTYPES)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment] # columns are arrays, which cannot be hashed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -71,7 +71,7 @@ def _split(
     if limit is None or nbytes <= limit:
         return [Item(demand, group, nbytes, tuple(boxes))]
     bits = DTYPE_BITS[geometry.sample.dtype]
-    items = []
+    items: list[Item] = []
     for box in boxes:
         size = box.volume * bits // 8
         parts = min(-(-size * tensors // limit), max(1, size // LEAST_PIECE_NBYTES))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reshard_planner.cli.output import end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
-from reshard_planner.ir.forms import load
 from reshard_planner.ir.checks import CHECKS
 from reshard_planner.ir.checks import verify as verify_plan
+from reshard_planner.ir.forms import load
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
