@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache, partial
 from itertools import combinations
 from typing import Literal, get_args
 
+from reshard_planner.atoms import Ranks
 from reshard_planner.demand import Demand
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.topology import Ports
@@ -242,38 +244,46 @@ def _egress(domains: set[int], needs: Needs) -> int:
 
 def _restricted(needs: Needs, capacities: Capacities) -> Fraction:
     """Cuts that hold when only ranks that hold or need the bytes may use their NICs."""
-    best = Fraction(0)
-    ingress: dict[int, tuple[int, set[int]]] = {}
+    ingress: dict[int, int] = {}
+    receivers: dict[int, set[int]] = {}
     sole_in: dict[int, int] = {}
     sole_out: dict[int, int] = {}
     emitters: set[int] = set()
     total = 0
+    groups_by_domain = cache(partial(_groups_by_domain, capacities))
     for demand in needs.crossing:
         total += demand.nbytes * len(demand.needing_domains)
-        emitters.update(demand.holders, demand.needers)
+        holding, needing = groups_by_domain(demand.holders), groups_by_domain(demand.needers)
         for domain in demand.needing_domains:
-            inside = [rank for rank in demand.needers if capacities.domain_of[rank] == domain]
-            nbytes, ranks = ingress.get(domain, (0, set()))
-            ingress[domain] = (nbytes + demand.nbytes, ranks | set(inside))
-            groups = {capacities.nic_group[rank] for rank in inside}
+            groups = needing[domain]
+            ingress[domain] = ingress.get(domain, 0) + demand.nbytes
+            receivers.setdefault(domain, set()).update(groups)
             if len(groups) == 1:
-                group = groups.pop()
+                (group,) = groups
                 sole_in[group] = sole_in.get(group, 0) + demand.nbytes
-        holding = set(demand.holder_domains)
-        first = {rank for rank in demand.needers if capacities.domain_of[rank] in holding}
-        groups = {capacities.nic_group[rank] for rank in first.union(demand.holders)}
-        if len(groups) == 1:
-            group = groups.pop()
+        first: set[int] = set()
+        for domain, groups in holding.items():
+            first |= groups | needing.get(domain, frozenset())
+        if len(first) == 1:
+            (group,) = first
             sole_out[group] = sole_out.get(group, 0) + demand.nbytes
-    loads = [(nbytes, capacities.of_ranks(ranks)) for nbytes, ranks in ingress.values()]
-    loads += [
-        (n, capacities.nic_rate[group])
-        for sums in (sole_in, sole_out)
-        for group, n in sums.items()
-        if group >= 0
-    ]
-    loads.append((total, capacities.of_ranks(emitters)))
-    for nbytes, rate in loads:
-        if nbytes and rate:
-            best = max(best, Fraction(nbytes, rate))
+        emitters |= first
+        for groups in needing.values():
+            emitters |= groups
+    loads = [(nbytes, receivers[domain]) for domain, nbytes in ingress.items()]
+    loads += [(nbytes, {group}) for sums in (sole_in, sole_out) for group, nbytes in sums.items()]
+    loads.append((total, emitters))
+    best = Fraction(0)
+    for nbytes, ports in loads:
+        rate = sum(capacities.nic_rate[group] for group in ports if group >= 0)
+        if rate and nbytes * best.denominator > best.numerator * rate:
+            best = Fraction(nbytes, rate)
     return best
+
+
+def _groups_by_domain(capacities: Capacities, ranks: Ranks) -> dict[int, frozenset[int]]:
+    """NIC groups of some ranks, per domain; -1 stands for a GPU without NIC."""
+    found: dict[int, set[int]] = {}
+    for rank in ranks:
+        found.setdefault(capacities.domain_of[rank], set()).add(capacities.nic_group[rank])
+    return {domain: frozenset(groups) for domain, groups in found.items()}

@@ -38,9 +38,10 @@ class Box:
 
     def contains(self, other: Box) -> bool:
         """Whether every element of ``other`` lies in this box."""
-        return other.volume == 0 or all(
-            a <= c and d <= b for a, b, c, d in zip(self.lo, self.hi, other.lo, other.hi, strict=True)
-        )
+        for a, b, c, d in zip(self.lo, self.hi, other.lo, other.hi, strict=True):
+            if a > c or d > b:
+                return other.volume == 0
+        return True
 
     def intersect(self, other: Box) -> Box:
         """The common box; of volume zero where the two do not meet."""

@@ -70,7 +70,7 @@ def parse_document(text: str, *, is_json: bool = False) -> object:
         reason = str(error).splitlines()[0]
         raise SpecError(f"not valid YAML or JSON: {reason}") from None
     except RecursionError:
-        raise SpecError("not a spec: it nests too deeply") from None
+        raise SpecError("it nests too deeply") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

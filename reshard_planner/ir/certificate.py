@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -129,7 +129,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """In plain JSON types."""
-        plain: dict[str, Any] = msgspec.to_builtins(asdict(self))
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
         return plain
 
     @classmethod

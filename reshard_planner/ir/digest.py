@@ -28,10 +28,11 @@ INDEX_DTYPE = "<i4"
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and no spaces, in ASCII; equal values give equal bytes."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    ).encode()
+    """JSON without spaces, in ASCII, fields in their order; values built alike give equal bytes.
+
+    Fields are not sorted: the order of the axes of a mesh is part of its meaning.
+    """
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def destination_index(routes: Routes) -> Column:

@@ -53,5 +53,6 @@ def strided_chunk(intervals: Intervals, count: int, split_factor: int) -> list[I
 
     Shard ``i`` is chunk ``i`` of every part, one after another.
     """
-    parts = [chunk(part, count) for part in chunk(intervals, split_factor)]
+    # more parts than indices would only add empty ones
+    parts = [chunk(part, count) for part in chunk(intervals, min(split_factor, max(1, length(intervals))))]
     return [join([part[i] for part in parts]) for i in range(count)]

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from reshard_planner.errors import LayoutError, PlacementError
-from reshard_planner.layout.intervals import Intervals, chunk, strided_chunk
+from reshard_planner.layout.intervals import Intervals, strided_chunk
 from reshard_planner.layout.mesh import Mesh
 from reshard_planner.layout.partition import Partition
 from reshard_planner.layout.placement import (
@@ -19,6 +19,9 @@ from reshard_planner.layout.placement import (
     StridedShard,
     parse_placement,
 )
+
+MAX_INTERVALS = 2**20
+"""Most intervals that the shards of one dimension may consist of, so that a typing error cannot hang."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +135,12 @@ def _partition(layout: Layout, shape: tuple[int, ...]) -> Partition:
             count = mesh.shape[axis]
             placement = layout.placements[axis]
             factor = placement.split_factor if strided and isinstance(placement, StridedShard) else 1
-            pieces = (
-                [part for piece in pieces for part in strided_chunk(piece, count, factor)]
-                if factor > 1
-                else [part for piece in pieces for part in chunk(piece, count)]
-            )
+            if min(factor, size) * count * len(pieces) > MAX_INTERVALS:
+                raise LayoutError(
+                    f"placement {placement} cuts dim {dim} of size {size} in too many intervals;"
+                    f" expected at most {MAX_INTERVALS}"
+                )
+            pieces = [part for piece in pieces for part in strided_chunk(piece, count, factor)]
             choice[:, dim] = choice[:, dim] * count + coordinates[axis]
         shards.append(tuple(pieces))
     ranks = np.array(mesh.ranks, dtype=np.int64)

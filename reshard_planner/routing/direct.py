@@ -36,7 +36,7 @@ def route(problem: Problem) -> list[Forest]:
                 loads.add_nvlink(sender, rank, item.nbytes)
                 tree.append((sender, rank, Medium.NVLINK))
             else:
-                receiver = loads.receiver([rank], item.nbytes, turn)
+                receiver = loads.receiver((rank,), item.nbytes, turn)
                 sender = loads.emitter(holders, [], item.nbytes, turn)
                 loads.add_network(sender, receiver, item.nbytes)
                 tree.append((sender, receiver, Medium.NETWORK))

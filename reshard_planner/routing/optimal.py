@@ -8,10 +8,10 @@ stays above 1.01 T* are tensors of one geometry routed apart, and classes split,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
+from functools import cache, partial
 
+from reshard_planner.atoms import Ranks
 from reshard_planner.bounds import Capacities
-from reshard_planner.demand import Demand
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.items import Item, make_items
 from reshard_planner.routing.loads import Loads
@@ -56,35 +56,34 @@ def _trials(problem: Problem) -> Iterator[tuple[int | None, bool]]:
     """Largest item in bytes and whether relays may emit, from the coarsest trial to the finest."""
     crossing = [demand for demand in problem.demands if demand.needing_domains]
     capacities = Capacities(problem.ports, problem.spec.ranks)
-    holders = {rank for demand in crossing for rank in demand.holders}
+    rate = capacities.of_ranks(rank for holders in {d.holders for d in crossing} for rank in holders)
     copies = sum(demand.nbytes * len(demand.needing_domains) for demand in crossing)
-    rate = capacities.of_ranks(holders)
-    direct_suffices = not rate or Fraction(copies, rate) <= problem.bound.time * Fraction(101, 100)
     may_relay = any(len(demand.needing_domains) > 1 for demand in crossing)
-    rates = [speed for speed in problem.ports.nic_bytes_per_s.tolist() if speed] or [1]
-    if not crossing:
-        rates = [speed for speed in problem.ports.nvlink_bytes_per_s.tolist() if speed] or [1]
-    whole = max(1, int(problem.bound.time * min(rates)))
-    limits: list[int | None] = [None]
-    parts = 1
-    while parts <= FINEST:
-        limits.append(-(-whole // parts))
-        parts *= 2
-    for limit in limits:
-        if direct_suffices or not may_relay or limit is None:
+    must_relay = may_relay and copies > GOOD_ENOUGH * rate * problem.bound.time
+    rates = problem.ports.nic_bytes_per_s if crossing else problem.ports.nvlink_bytes_per_s
+    finest = max(
+        1, int(problem.bound.time * min((speed for speed in rates.tolist() if speed), default=1)) // FINEST
+    )
+    limit: int | None = None
+    size = max((demand.nbytes for demand in problem.demands), default=0)
+    while limit is None or limit > finest:
+        if not must_relay:
             yield limit, False
         if may_relay:
             yield limit, True
+        size = -(-size // 2)
+        limit = max(size, finest)
 
 
 def _assign(problem: Problem, items: list[Item], *, relays: bool) -> tuple[list[list[Hop]], float]:
     """Choose the hops of every item in turn, always over the least loaded ports."""
     loads = Loads(problem.ports, Capacities(problem.ports, problem.spec.ranks))
     slack = float(problem.bound.time)
+    by_domain = cache(partial(_by_domain, loads.domain_of))
     hops = []
     for turn, item in enumerate(items):
         tree: list[Hop] = []
-        needers = _by_domain(item.demand, loads.domain_of)
+        needers = by_domain(item.demand.needers)
         receivers = {
             domain: loads.receiver(needers[domain], item.nbytes, turn)
             for domain in item.demand.needing_domains
@@ -102,11 +101,11 @@ def _assign(problem: Problem, items: list[Item], *, relays: bool) -> tuple[list[
     return hops, loads.busiest()
 
 
-def _by_domain(demand: Demand, domain_of: list[int]) -> dict[int, list[int]]:
+def _by_domain(domain_of: list[int], ranks: Ranks) -> dict[int, Ranks]:
     found: dict[int, list[int]] = {}
-    for rank in demand.needers:
+    for rank in ranks:
         found.setdefault(domain_of[rank], []).append(rank)
-    return found
+    return {domain: tuple(members) for domain, members in found.items()}
 
 
 def _cross(

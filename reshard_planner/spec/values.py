@@ -25,6 +25,9 @@ Side = Literal["src", "dst"]
 MAX_NBYTES = 2**62
 """Largest tensor accepted: sums of bytes over ranks must stay within 64-bit integers."""
 
+MAX_DIMS = 16
+"""Most dimensions of a tensor: atoms are laid out on an array of as many."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -78,6 +81,10 @@ class TensorSpec:
         if not isinstance(name, str) or not name:
             raise SpecError(f"tensor name is {name!r}; expected a non-empty string")
         sizes = tuple(shape)
+        if len(sizes) > MAX_DIMS:
+            raise SpecError(
+                f"tensor {name!r}: shape has {len(sizes)} dimensions; expected at most {MAX_DIMS}"
+            )
         for size in sizes:
             if isinstance(size, bool) or not isinstance(size, int) or size < 0:
                 raise SpecError(

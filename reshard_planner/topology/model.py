@@ -29,6 +29,11 @@ class Link:
     latency_s: float
 
     def __post_init__(self) -> None:
+        # one spelling per value: the digest of a plan covers the text of its numbers
+        object.__setattr__(self, "efficiency", float(self.efficiency))
+        object.__setattr__(self, "latency_s", float(self.latency_s))
+        if isinstance(self.bytes_per_s, bool) or not isinstance(self.bytes_per_s, int):
+            raise TopologyError(f"bytes_per_s {self.bytes_per_s!r} is not an integer")
         if not 0 < self.bytes_per_s < 2**53:
             raise TopologyError(f"bytes_per_s {self.bytes_per_s} must be positive and below 2^53")
         if not 0 < self.efficiency <= 1:

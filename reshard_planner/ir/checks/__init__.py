@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.checks.causality import check_causality
 from reshard_planner.ir.checks.claims import check_certificate, check_digest, check_payload, check_staging
 from reshard_planner.ir.checks.coverage import check_coverage, check_units
@@ -16,6 +15,7 @@ from reshard_planner.ir.checks.media import check_media
 from reshard_planner.ir.checks.order import check_order
 from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.ir.checks.tables import check_tables
+from reshard_planner.ir.plan import Plan
 from reshard_planner.progress import Progress, silent
 
 CHECKS: dict[str, Callable[[Subject], None]] = {

@@ -9,9 +9,9 @@ from reshard_planner.bounds import CUT_KINDS, Cut, evaluate
 from reshard_planner.demand import minimum_network_nbytes
 from reshard_planner.errors import CertificateError, DigestError, InputError, PayloadError, StagingError
 from reshard_planner.ir.certificate import certify
+from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.ir.digest import digest_of
 from reshard_planner.ir.memory import staging_nbytes
-from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.transfer import Medium
 
 TOLERANCE = 1e-9

@@ -145,6 +145,8 @@ def are_disjoint(lo: Ints, hi: Ints) -> bool:
     """
     if len(lo) < 2:
         return True
+    varying = ((lo != lo[:1]) | (hi != hi[:1])).any(0)
+    lo, hi = lo[:, varying], hi[:, varying]
     if not lo.shape[1]:
         return False
     cells = 1

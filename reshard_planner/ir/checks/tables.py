@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.errors import TableError
+from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.ir.plan import VERSION
 from reshard_planner.ir.tables import Table
-from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.spec.values import byte_step
 from reshard_planner.transfer import Medium, Role
 

@@ -1,0 +1,70 @@
+"""Plans of one spec side by side, as a text table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reshard_planner.ir.plan import Plan
+from reshard_planner.render.text import format_nbytes, format_s
+
+HEADER = (
+    "strategy",
+    "network",
+    "x minimum",
+    "transfers",
+    "NVLink",
+    "busiest NIC",
+    "busiest NVLink",
+    "x bound",
+    "staging",
+    "messages",
+)
+
+
+def comparison_table(plans: Sequence[Plan]) -> str:
+    """A table with a row per plan, under the payload minimum and the bound that hold for all of them.
+
+    Args:
+        plans: plans of the same spec, at least one.
+    """
+    first = plans[0].certificate
+    least, bound = first.payload.minimum_network_nbytes, first.bound
+    rows = [HEADER, *(_row(plan) for plan in plans)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    head = (
+        f"network minimum {format_nbytes(least)}, bound T* {format_s(bound.time_s)}"
+        f" ({bound.term} of {bound.resource})"
+    )
+    return "\n".join([head, *lines])
+
+
+def _row(plan: Plan) -> tuple[str, ...]:
+    certificate = plan.certificate
+    payload, nic, nvlink = certificate.payload, certificate.busiest_nic, certificate.busiest_nvlink
+    moved = certificate.transfers_by_medium
+    return (
+        plan.spec.options.strategy,
+        format_nbytes(payload.network_nbytes),
+        _ratio(payload.network_nbytes, payload.minimum_network_nbytes),
+        f"{moved['network']} + {moved['nvlink']} + {moved['local']}",
+        format_nbytes(payload.nvlink_nbytes),
+        format_s(nic.time_s),
+        format_s(nvlink.time_s),
+        _ratio(max(nic.time_s, nvlink.time_s), certificate.bound.time_s),
+        format_nbytes(certificate.staging_nbytes),
+        str(certificate.schedule.messages),
+    )
+
+
+def _ratio(value: float, base: float) -> str:
+    """How many times ``base``; a dash where both are zero."""
+    if base:
+        return f"{value / base:.2f}"
+    return "inf" if value else "-"

@@ -1,0 +1,82 @@
+"""What a plan does, on one screen of text."""
+
+from __future__ import annotations
+
+from reshard_planner.ir.certificate import Busiest
+from reshard_planner.ir.plan import Plan
+from reshard_planner.render.text import format_count, format_nbytes, format_rate, format_s, plain
+from reshard_planner.spec.values import Side
+
+
+def summarize(plan: Plan) -> str:
+    """Describe a plan by its certificate, one fact per line, without looking at its transfers.
+
+    Returns:
+        Lines without a newline at the end; the same text for the same plan.
+    """
+    rows = facts(plan)
+    width = max(len(name) for name, _ in rows)
+    return "\n".join((f"Plan {plan.digest[:12]}", *(f"  {name:<{width}}  {value}" for name, value in rows)))
+
+
+def facts(plan: Plan) -> list[tuple[str, str]]:
+    """Names and values of what a reader asks of a plan first, in human units."""
+    spec, claims = plan.spec, plan.certificate
+    payload, schedule = claims.payload, claims.schedule
+    size = format_nbytes(sum(tensor.nbytes for tensor in spec.tensors))
+    sides = f"{_storing(plan, 'src')} before, {_storing(plan, 'dst')} after, {len(plan.ranks)} in all"
+    moved = claims.transfers_by_medium
+    network = _moved(payload.network_nbytes, moved, "network")
+    least = format_nbytes(payload.minimum_network_nbytes)
+    messages, peers = (
+        format_count(schedule.messages, "message"),
+        format_count(schedule.peers_max, "peer"),
+    )
+    return [
+        ("tensors", f"{len(spec.tensors):,} of {size} together"),
+        ("ranks", sides),
+        ("strategy", plain(spec.options.strategy)),
+        ("network", f"{network}; minimum {least}"),
+        ("NVLink", _moved(payload.nvlink_nbytes, moved, "nvlink")),
+        ("local", _moved(payload.local_nbytes, moved, "local")),
+        ("bound T*", _bound(plan)),
+        ("busiest NIC", _busiest(claims.busiest_nic)),
+        ("busiest NVLink", _busiest(claims.busiest_nvlink)),
+        ("gap", f"busiest port {_gap(claims.gap)}"),
+        ("schedule", f"{format_count(schedule.slots, 'slot')}, {messages}, at most {peers} per rank"),
+        ("schedule time", f"{format_s(schedule.time_s)} with start-up; without, {_gap(schedule.gap)}"),
+        ("staging", f"{format_nbytes(claims.staging_nbytes)} on the rank that needs most"),
+    ]
+
+
+def _storing(plan: Plan, side: Side) -> int:
+    meshes = {layout.mesh for tensor in plan.spec.tensors for layout in tensor.layouts(side)}
+    return len({rank for mesh in meshes for rank in mesh.ranks})
+
+
+def _moved(nbytes: int, transfers: dict[str, int], medium: str) -> str:
+    return f"{format_nbytes(nbytes)} in {format_count(transfers.get(medium, 0), 'transfer')}"
+
+
+def _bound(plan: Plan) -> str:
+    bound = plan.certificate.bound
+    if not bound.cut_nbytes:
+        return f"{format_s(bound.time_s)}: no bytes have to leave a rank"
+    text = (
+        f"{format_s(bound.time_s)}: {format_nbytes(bound.cut_nbytes)} through {bound.resource}"
+        f" ({bound.term.replace('_', ' ')}) at {format_rate(bound.cut_bytes_per_s)}"
+    )
+    if bound.t0_s > bound.time_s:
+        text += f"; T0 {format_s(bound.t0_s)}"
+    return text
+
+
+def _busiest(port: Busiest) -> str:
+    if not port.nbytes:
+        return "none is used"
+    return f"{port.resource}: {format_nbytes(port.nbytes)} in {format_s(port.time_s)}"
+
+
+def _gap(gap: float | None) -> str:
+    """Distance to T* in words; None stands for a bound of zero that is not met."""
+    return "above T*, which is 0" if gap is None else f"{gap * 100:.1f} % above T*"
