@@ -177,7 +177,7 @@ def domain_lists(draw: st.DrawFn, ranks: Sequence[int]) -> list[list[int]]:
 
 
 @st.composite
-def topologies(draw: st.DrawFn, ranks: Sequence[int], uniform: bool | None = None) -> rp.Topology:
+def topologies(draw: st.DrawFn, ranks: Sequence[int], *, uniform: bool | None = None) -> rp.Topology:
     """Clusters that hold these ranks; every GPU has a NIC, alone or shared.
 
     Args:
@@ -214,6 +214,7 @@ def specs(
     max_tensors: int = 3,
     dtypes: Sequence[str] = (*WHOLE_BYTE_DTYPES, *SUB_BYTE_DTYPES),
     max_layouts: int = 2,
+    *,
     uniform: bool | None = None,
     max_ranks: int = MAX_RANKS,
     strategies: Sequence[str] = STRATEGIES,
@@ -231,4 +232,4 @@ def specs(
             tensors.append(rp.TensorSpec(name, last.shape, last.dtype, last.src, last.dst))
         else:
             tensors.append(draw(tensor_specs(name, pool, dtypes, max_layouts)))
-    return rp.ReshardSpec(tensors, draw(topologies(pool, uniform)), draw(options(strategies)))
+    return rp.ReshardSpec(tensors, draw(topologies(pool, uniform=uniform)), draw(options(strategies)))

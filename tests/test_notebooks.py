@@ -41,7 +41,7 @@ def test_it_runs_from_top_to_bottom(path, program, monkeypatch, tmp_path):
         pytest.skip("no program 'dot' is installed")
     notebook = opened(path)
     resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=60, kernel_name="python3", resources=resources).execute()
+    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in shown if output.output_type == "error" or output.get("name") == "stderr"]
     pictures = [output for output in shown if "image/svg+xml" in output.get("data", {})]

@@ -7,7 +7,13 @@ import math
 from pathlib import Path
 
 from reshard_planner.cli.inputs import add_strategy, load_or_compile
-from reshard_planner.cli.output import end_progress, print_json, print_text, terminal_progress
+from reshard_planner.cli.output import (
+    end_progress,
+    plan_summary,
+    print_json,
+    print_text,
+    terminal_progress,
+)
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
 from reshard_planner.render.text import format_nbytes
@@ -58,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         end_progress()
     if arguments.json:
-        print_json({"digest": plan.digest, **report.to_dict()})
+        print_json({**plan_summary(plan), **report.to_dict()})
         return 0 if report.correct else 1
     measured = report.measured
     print_text(f"executor {report.executor}, {report.processes} process{'es' * (report.processes != 1)}")

@@ -1,0 +1,71 @@
+"""One rank of a local run: feeds itself, runs the plan, and checks what it received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from reshard_executors.agreement import reason
+from reshard_executors.check import first_difference
+from reshard_executors.checkpoint import open_values
+from reshard_executors.jobs import Failure, Job, RankReport, Stage
+from reshard_executors.resharder import Resharder
+from reshard_executors.values import Buffer, empty_buffers, filled_buffers
+from reshard_planner.errors import ReshardError
+from reshard_planner.ir.plan import Plan
+
+Say = Callable[[Stage | RankReport | Failure], None]
+
+
+def be_rank(job: Job, position: int, say: Say) -> None:
+    """Play one rank of a job.
+
+    Args:
+        job: what to run.
+        position: which rank, among the ranks of the plan.
+        say: takes each stage as it begins, and a report or failure in the end.
+    """
+    torch.set_num_threads(1)
+    try:
+        say(_run(job, position, say))
+    except (ReshardError, RuntimeError, MemoryError, OSError) as error:
+        text = str(error) if isinstance(error, ReshardError) else reason(error)
+        say(Failure(type(error).__name__, f"rank {job.plan.ranks[position]}: {text}"))
+
+
+def _run(job: Job, position: int, say: Say) -> RankReport:
+    plan, rank = job.plan, job.plan.ranks[position]
+    timeout = timedelta(seconds=job.timeout_s)
+    say(Stage("fill"))
+    values = open_values(plan.spec, job.checkpoint)
+    sources = filled_buffers(plan, rank, "src", values)
+    destinations = empty_buffers(plan, rank, "dst")
+    # torch documents the name, but its stubs do not export it
+    store = dist.FileStore(str(job.folder / "store"), len(plan.ranks))  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=position, world_size=len(plan.ranks), timeout=timeout)
+    try:
+        with Resharder(plan, ranks=plan.ranks, timeout=timeout) as resharder:
+            say(Stage("run"))
+            record = resharder.run(as_tensors(plan, sources), as_tensors(plan, destinations))
+        say(Stage("check"))
+        difference = first_difference(plan, rank, destinations, values)
+    finally:
+        dist.destroy_process_group()
+    return RankReport(rank, record.network_nbytes, record.nvlink_nbytes, record.elapsed_s, difference)
+
+
+def as_tensors(plan: Plan, buffers: Mapping[str, Sequence[Buffer]]) -> dict[str, list[torch.Tensor]]:
+    """Local buffers as torch tensors of the dtypes that the plan says, over the same memory."""
+    found = {}
+    for name, arrays in buffers.items():
+        tensor = plan.spec.tensor(name)
+        dtype = getattr(torch, tensor.dtype) if tensor.bits >= 8 else torch.uint8
+        found[name] = [
+            torch.from_numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(array.shape)
+            for array in arrays
+        ]
+    return found

@@ -1,0 +1,443 @@
+"""The torch executor delivers what the interpreter delivers, bit by bit, or says on every rank why not."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import _rank_calls as calls
+import numpy as np
+import pytest
+import reshard_executors
+from _ranks import Ranks
+from hypothesis import given, settings
+from oracle import sources, sources_and_destinations
+from reshard_executors.messages import dense_strides, is_dense, lower_program
+from strategies import STRATEGIES, specs
+
+import reshard_planner as rp
+from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.errors import ExecutionError, InputError, LocalShapeError
+from reshard_planner.transfer import Role
+
+WORLD = 6
+TRAIN = rp.Layout(rp.Mesh([0, 1], ["tp"]), ["S(0)"])
+SERVE = rp.Layout(rp.Mesh([2, 3, 4, 5], ["tp"]), ["S(1)"])
+EIGHT = rp.ReshardSpec(
+    [rp.TensorSpec(name, (8, 8), "bfloat16", TRAIN, SERVE) for name in ("first", "second")],
+    rp.Topology.from_domains([[0, 1], [2, 3, 4, 5]]),
+)
+
+
+@pytest.fixture(scope="module")
+def world():
+    ranks = Ranks(WORLD)
+    yield ranks
+    ranks.close()
+
+
+def played_ranks(plan, count=WORLD):
+    """Ranks that the processes of a world play: those of the plan, then some that it does not have."""
+    return [*plan.ranks, *range(100, 100 + count - len(plan.ranks))]
+
+
+def destinations(spec, seed=0):
+    """What every destination buffer must contain, by rank and tensor name."""
+    return sources_and_destinations(spec, seed)[1]
+
+
+def run_everywhere(world, plan):
+    ranks = played_ranks(plan, world.count)
+    held = sources(plan.spec)
+    answers = world.call(calls.build_and_run, [(plan, ranks, held.get(rank, {})) for rank in ranks])
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return {rank: kept for rank, (kept, _) in zip(ranks, answers, strict=True)}, [
+        record for _, record in answers
+    ]
+
+
+def assert_runs_exactly(world, plan):
+    received, records = run_everywhere(world, plan)
+    interpreted = rp.interpret(plan, sources(plan.spec))
+    for rank, by_tensor in destinations(plan.spec).items():
+        for name, wanted in by_tensor.items():
+            for ours, theirs, want in zip(
+                received[rank][name], interpreted.destinations[rank][name], wanted, strict=True
+            ):
+                assert ours.tobytes() == theirs.tobytes() == want.tobytes(), (rank, name)
+    claims = plan.certificate
+    assert sum(record.network_nbytes for record in records) == claims.payload.network_nbytes
+    assert sum(record.nvlink_nbytes for record in records) == claims.payload.nvlink_nbytes
+    assert sum(record.messages for record in records) == claims.schedule.messages
+
+
+@settings(max_examples=40)
+@given(specs(max_ranks=WORLD))
+def test_both_executors_deliver_the_same_bits_and_count_them_alike(world, spec):
+    assert_runs_exactly(world, rp.compile(spec))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_dtype_arrives_bit_for_bit(world, strategy):
+    replicas = rp.Layout(rp.Mesh([[2, 3], [4, 5]], ["dp", "tp"]), ["R", "S(1)"])
+    tensors = [rp.TensorSpec(dtype, (6, 32), dtype, TRAIN, [SERVE, replicas]) for dtype in DTYPE_BITS]
+    topology = rp.Topology.from_domains([[0], [1], [2, 4], [3, 5]])
+    assert_runs_exactly(world, rp.compile(rp.ReshardSpec(tensors, topology), strategy))
+
+
+def over(ranks, placement):
+    return rp.Layout(rp.Mesh(ranks), [placement])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "src", "dst"),
+    [
+        ("a permutation in place", (12, 4), over([0, 1, 2], "S(0)"), over([2, 0, 1], "S(0)")),
+        ("meshes that overlap", (10, 6), over(range(4), "S(0)"), over([2, 3, 4], "S(1)")),
+        ("to all of its own ranks", (10,), over(range(4), "S(0)"), over(range(4), "R")),
+        ("fewer elements than ranks", (3,), over(range(6), "S(0)"), over(range(6), "R")),
+        ("nothing to move", (0, 3), TRAIN, SERVE),
+        ("a scalar", (), over([3], "R"), over([0, 5], "R")),
+    ],
+)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_edge_cases_run_exactly(world, strategy, name, shape, src, dst):
+    spec = rp.ReshardSpec(
+        [rp.TensorSpec(name, shape, "float32", src, dst)], rp.Topology.from_domains([[0, 1, 2], [3, 4, 5]])
+    )
+    assert_runs_exactly(world, rp.compile(spec, strategy))
+
+
+def test_relays_and_scratch_run_exactly(world):
+    one = rp.Layout(rp.Mesh([0]), ["R"])
+    everywhere = rp.Layout(rp.Mesh([1, 2, 3, 4, 5]), ["R"])
+    spec = rp.ReshardSpec(
+        [rp.TensorSpec("w", (64, 16), "float32", one, everywhere)],
+        rp.Topology.from_domains([[0], [1], [2, 3], [4, 5]]),
+        rp.Options(min_message_nbytes=64),
+    )
+    relayed = rp.compile(spec)
+    assert (relayed.ops().role == Role.RELAY).any()
+    assert_runs_exactly(world, relayed)
+    gathered = rp.compile(EIGHT, "gather-broadcast")
+    assert gathered.ops().scratch.any()
+    assert_runs_exactly(world, gathered)
+
+
+def test_a_resharder_runs_many_times_and_a_rank_outside_of_the_plan_takes_part(world):
+    spec = rp.ReshardSpec([rp.TensorSpec("w", (9, 5), "int64", TRAIN, rp.Layout(rp.Mesh([3]), ["R"]))])
+    plan = rp.compile(spec)
+    ranks = [3, 8, 1, 0, 9, 7]
+    assert world.call_alike(calls.build, plan, ranks) == [None] * WORLD
+    for seed in range(3):
+        held = sources(spec, seed)
+        answers = world.call(calls.run, [(held.get(rank, {}),) for rank in ranks])
+        kept, record = answers[0]
+        assert kept["w"][0].tobytes() == destinations(spec, seed)[3]["w"][0].tobytes()
+        assert record.messages == 0
+        outside = answers[1]
+        assert outside[0] == {}
+        assert outside[1].network_nbytes == outside[1].nvlink_nbytes == 0
+
+
+def test_parameters_are_moved_without_their_gradients_taking_part(world):
+    ranks = played_ranks(rp.compile(EIGHT))
+    world.call_alike(calls.build, rp.compile(EIGHT), ranks)
+    assert (
+        world.call(calls.run_parameters, [(sources(EIGHT).get(rank, {}),) for rank in ranks])
+        == [True] * WORLD
+    )
+
+
+# -- groups ----------------------------------------------------------------------------------------------
+
+
+def one_to_three(*ranks):
+    dst = rp.Layout(rp.Mesh(ranks[1:]), ["S(0)"])
+    return rp.ReshardSpec([rp.TensorSpec("w", (7, 2), "float32", rp.Layout(rp.Mesh(ranks[:1]), ["R"]), dst)])
+
+
+def test_a_resharder_over_a_part_of_the_world_is_built_again_and_again(world):
+    spec = one_to_three(1, 2, 4)
+    assert world.call_alike(calls.build, rp.compile(spec), None, [1, 2, 4]) == [None] * WORLD
+    for _ in range(3):
+        answers = world.call(calls.run, [(sources(spec).get(rank, {}),) for rank in range(WORLD)])
+        assert [answer is None for answer in answers] == [True, False, False, True, False, True]
+        for rank in (2, 4):
+            assert answers[rank][0]["w"][0].tobytes() == destinations(spec)[rank]["w"][0].tobytes()
+        assert world.call_alike(calls.rebuild) == [None] * WORLD
+    world.call_alike(calls.close)
+
+
+def test_a_plan_with_a_rank_outside_of_the_group_is_refused_on_every_rank(world):
+    answers = world.call_alike(calls.build, rp.compile(one_to_three(0, 1, 2)), None, [1, 2, 3])
+    assert answers[0] is None
+    assert answers[4] is None
+    for answer in answers[1:4]:
+        assert isinstance(answer, InputError)
+        assert "ranks [0]" in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([0, 1, 2], "3 entries"),
+        ([0, 1, 2, 3, 4, 4], "twice"),
+        ([0, 1, 2, 3, 4, 9], "ranks [5]"),
+        ([0, 1, 2, 3, 4, None], "entry None"),
+    ],
+)
+def test_ranks_that_do_not_fit_are_refused_on_every_rank(world, ranks, said):
+    for answer in world.call_alike(calls.build, rp.compile(EIGHT), ranks):
+        assert isinstance(answer, InputError)
+        assert said in str(answer)
+
+
+def test_ranks_that_differ_between_processes_are_refused_on_every_rank(world):
+    ranks = [[0, 1, 2, 3, 4, 5]] * 5 + [[5, 4, 3, 2, 1, 0]]
+    answers = world.call(calls.build, [(rp.compile(EIGHT), mine) for mine in ranks])
+    said = (
+        "the list of ranks is [0, 1, 2, 3, 4, 5] on rank 0 of the group, but [5, 4, 3, 2, 1, 0] on rank 5;"
+        " expected the same on all ranks"
+    )
+    assert {str(answer) for answer in answers} == {said}
+
+
+def test_another_plan_on_one_rank_is_refused_on_every_rank(world):
+    plans = [rp.compile(EIGHT)] * 5 + [rp.compile(EIGHT, "direct")]
+    ranks = played_ranks(plans[0])
+    answers = world.call(calls.build, [(plan, ranks) for plan in plans])
+    for answer in answers:
+        assert isinstance(answer, InputError)
+        assert plans[0].digest in str(answer)
+        assert plans[5].digest in str(answer)
+
+
+# -- local tensors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "rank", "kind", "said"),
+    [
+        (
+            "source of another shape",
+            1,
+            LocalShapeError,
+            "tensor 'first', rank 1: local shape is [3, 8]",
+        ),
+        ("destination of another shape", 4, LocalShapeError, "local shape is [16]; its layout gives [8, 2]"),
+        ("destination of another dtype", 5, LocalShapeError, "float16; expected torch.bfloat16"),
+        ("transposed source", 0, LocalShapeError, "strides [1, 4] for shape [4, 8]; expected a contiguous"),
+        ("missing destination", 3, LocalShapeError, "rank 3: 0 local buffers are given; expected 1"),
+        ("source given twice", 0, LocalShapeError, "rank 0: 2 local buffers are given; expected 1"),
+        ("source that is an array", 1, LocalShapeError, "rank 1: ndarray is given; expected a torch tensor"),
+        ("source on another device", 1, LocalShapeError, "rank 1: it is on device meta; expected cpu"),
+        ("unknown destination", 2, InputError, "destination tensor 'stranger', rank 2, is not in the plan"),
+        ("destination given to two tensors", 3, InputError, "'first' and destination tensor 'second' share"),
+    ],
+)
+def test_a_wrong_local_tensor_on_one_rank_is_refused_on_every_rank(world, change, rank, kind, said):
+    plan = rp.compile(EIGHT)
+    world.call_alike(calls.build, plan, plan.ranks)
+    held = sources(EIGHT)
+    arguments = [(change if each == rank else "", held.get(each, {})) for each in plan.ranks]
+    answers = world.call(calls.run_with, arguments)
+    assert len({str(answer) for answer in answers}) == 1
+    for answer in answers:
+        assert type(answer) is kind
+        assert said in str(answer)
+    kept, _ = world.call(calls.run, [(held.get(each, {}),) for each in plan.ranks])[5]
+    assert kept["first"][0].tobytes() == destinations(EIGHT)[5]["first"][0].tobytes()
+
+
+def on_both(dtype):
+    """A tensor that goes from rows to columns of the same two ranks."""
+    return rp.ReshardSpec([rp.TensorSpec("w", (8, 8), dtype, over([0, 1], "S(0)"), over([0, 1], "S(1)"))])
+
+
+@pytest.mark.parametrize(
+    ("change", "dtype", "said"),
+    [
+        ("destination within a source", "float32", "tensor 'w' and source tensor 'w' share memory"),
+        ("conjugated source", "complex64", "its conjugation or negation is pending"),
+    ],
+)
+def test_values_that_are_not_where_they_seem_are_refused_on_every_rank(world, change, dtype, said):
+    plan = rp.compile(on_both(dtype))
+    world.call_alike(calls.build, plan, played_ranks(plan))
+    held = sources(plan.spec)
+    answers = world.call(calls.run_with, [("", held[0]), (change, held[1]), *[("", {})] * 4])
+    for answer in answers:
+        assert isinstance(answer, InputError)
+        assert said in str(answer)
+
+
+# -- failures --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_world():
+    """A world that a test may break."""
+    ranks = Ranks(3, timeout_s=10)
+    yield ranks
+    ranks.close()
+
+
+def test_a_rank_that_fails_within_a_run_fails_it_everywhere_and_a_new_resharder_works(small_world):
+    src = rp.Layout(rp.Mesh([0, 1]), ["S(0)"])
+    dst = rp.Layout(rp.Mesh([1, 2]), ["R"])
+    spec = rp.ReshardSpec([rp.TensorSpec("w", (4096, 4096), "float32", src, dst)])
+    plan = rp.compile(spec, "gather-broadcast")  # gathers the whole tensor in scratch, which takes memory
+    gatherer = int(plan.ops().dst[plan.ops().scratch == 1][0])
+    held = sources(spec)
+    small_world.call_alike(calls.build, plan, None, None, 8.0)
+    arguments = [(held.get(rank, {}), 2**20 if rank == gatherer else None) for rank in range(3)]
+    answers = small_world.call(calls.run_with_little_memory, arguments)
+    for answer in answers:
+        assert type(answer) is ExecutionError, answer
+        assert str(answer).startswith("slot ")
+    assert any("'w'" in str(answer) and f"rank {gatherer}" in str(answer) for answer in answers)
+    assert small_world.call_alike(calls.torn) == [True] * 3
+    for answer in small_world.call(calls.run, [(held.get(rank, {}),) for rank in range(3)]):
+        assert "must be built anew" in str(answer)
+    assert small_world.call_alike(calls.add_up) == [3.0] * 3
+    assert_runs_exactly(small_world, plan)
+
+
+def test_a_rank_that_does_not_come_or_is_gone_fails_the_others(small_world):
+    spec = one_to_three(0, 1, 2)
+    held = [sources(spec).get(rank, {}) for rank in range(3)]
+    small_world.call_alike(calls.build, rp.compile(spec), None, None, 1.5)
+    answers = small_world.call(calls.run_unless, [(1, mine) for mine in held])
+    assert answers[1] is None
+    for answer in (answers[0], answers[2]):
+        assert type(answer) is ExecutionError
+        assert "the ranks did not meet" in str(answer)
+    small_world.call_alike(calls.build, rp.compile(spec), None, None, 1.5)
+    small_world.call_alike(calls.end, 1)
+    answers = small_world.call(calls.run, [(mine,) for mine in held])
+    assert answers[1] == "gone"
+    for answer in (answers[0], answers[2]):
+        assert type(answer) is ExecutionError
+
+
+def test_a_process_outside_of_the_group_is_refused(small_world):
+    answers = small_world.call_alike(calls.build_over, rp.compile(one_to_three(0, 1)), [0, 1])
+    assert answers[:2] == [0, 1]
+    assert str(answers[2]) == "rank 2 of the world is not a member of the group"
+
+
+def test_a_resharder_needs_a_process_group():
+    with pytest.raises(InputError, match="call init_process_group first"):
+        reshard_executors.Resharder(rp.compile(EIGHT))
+
+
+def test_a_closed_resharder_refuses_to_run(small_world):
+    plan = rp.compile(one_to_three(0, 1, 2))
+    for answer in small_world.call_alike(calls.run_after_closing, plan):
+        assert type(answer) is ExecutionError
+        assert "closed" in str(answer)
+
+
+# -- messages --------------------------------------------------------------------------------------------
+
+
+@given(specs(max_ranks=8))
+def test_packed_messages_lie_side_by_side_and_both_ends_agree_on_their_sizes(spec):
+    plan = rp.compile(spec)
+    sent, received = {}, {}
+    for rank in plan.ranks:
+        lowered = lower_program(plan.program(rank))
+        for exchange in lowered.exchanges:
+            for messages, limit, found in (
+                (exchange.sends, lowered.send_nbytes, sent),
+                (exchange.receives, lowered.receive_nbytes, received),
+            ):
+                end = 0
+                for message in messages:
+                    assert message.peer != rank
+                    assert message.nbytes == sum(move.nbytes for move in message.moves) > 0
+                    if message.staged_at is not None:
+                        assert message.staged_at >= end
+                        end = message.staged_at + message.nbytes
+                    pair = (rank, message.peer) if found is sent else (message.peer, rank)
+                    found[exchange.slot, *pair] = message.nbytes
+                assert end <= limit
+    assert sent == received
+
+
+@given(specs(max_ranks=8))
+def test_staging_keeps_within_what_the_certificate_counts(spec):
+    plan = rp.compile(spec)
+    for rank in plan.ranks:
+        program, lowered = plan.program(rank), lower_program(plan.program(rank))
+        gaps = 16 * max((len(slot.sends) + len(slot.receives) for slot in program.slots), default=0)
+        assert lowered.send_nbytes + lowered.receive_nbytes <= plan.certificate.staging_nbytes // 2 + gaps
+
+
+def test_dense_views_are_those_that_numpy_calls_contiguous():
+    for shape in ((), (1,), (4,), (2, 3), (3, 1, 2), (1, 5, 1)):
+        array = np.zeros(shape, dtype=np.uint8)
+        assert dense_strides(shape) == array.strides
+        assert is_dense(shape, array.strides)
+        for cut in np.ndindex(*shape):
+            part = array[tuple(slice(at, None) for at in cut)]
+            assert is_dense(part.shape, part.strides) == part.flags.c_contiguous
+
+
+# -- imports ---------------------------------------------------------------------------------------------
+
+
+def run_python(text):
+    return subprocess.run(
+        [sys.executable, "-c", text], check=False, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_everything_but_the_resharder_works_without_torch():
+    done = run_python(
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "import reshard_executors, reshard_executors.local, reshard_planner as rp\n"
+        "layouts = [rp.Layout(rp.Mesh([0, 1]), [placement]) for placement in ('S(0)', 'R')]\n"
+        "plan = rp.compile(rp.ReshardSpec([rp.TensorSpec('w', (4,), 'bfloat16', *layouts)]))\n"
+        "print(reshard_executors.local.run_plan(plan).correct)\n"
+        "try:\n"
+        "    reshard_executors.local.run_plan(plan, 'torch')\n"
+        "except rp.InputError as error:\n"
+        "    print(error)\n"
+        "from reshard_executors import Resharder\n"
+    )
+    assert done.stdout.splitlines() == [
+        "True",
+        "the torch executor needs torch, which is not installed; install the extra reshard-planner[torch]",
+    ]
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: Resharder needs torch, which is not installed; install the extra reshard-planner[torch]"
+    )
+
+
+def test_the_package_has_no_other_names():
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = reshard_executors.nothing
+
+
+ALLOWED = ("box", "errors", "ir", "spec", "transfer")
+"""What executors may import of the planner: the IR, the errors, and the values that the IR is made of."""
+
+
+def test_executors_import_only_the_ir_its_values_and_the_errors():
+    for path in Path(reshard_executors.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module == "reshard_planner":
+                names = [f"reshard_planner.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                if name.split(".")[0] == "reshard_planner":
+                    assert name.split(".")[1] in ALLOWED, (path.name, name)
