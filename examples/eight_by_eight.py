@@ -1,4 +1,3 @@
-# ruff: noqa: INP001, T201 - a script, which prints
 """An 8x8 matrix goes from rows on two ranks to columns on four: the smallest reshard worth a look."""
 
 import numpy as np

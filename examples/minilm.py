@@ -1,4 +1,3 @@
-# ruff: noqa: INP001, T201 - a script, which prints
 """Reshards the weights of a small sentence encoder from four training ranks to four inference ranks.
 
 Training: every matrix by rows over fsdp 2 x tp 2, as FSDP2 stores it on top of tensor parallelism. Inference:

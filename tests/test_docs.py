@@ -16,7 +16,6 @@ Started as a program (``make docs``) this file writes into the pages what their 
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import doctest
 import importlib
@@ -35,6 +34,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_architecture import ORDER
 
 import reshard_planner
 from reshard_planner.errors import InputError
@@ -227,40 +227,11 @@ def test_every_decision_is_listed_in_order():
         ], path.name
 
 
-def rooms_in_order() -> list[set[str]]:
-    """The rooms as docs/architecture.md lists them, those of one line together."""
+def test_the_architecture_lists_the_rooms_in_their_order():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     lines = re.findall(r"(?m)^\| (`.+`) \|", page[page.index("## The rooms") :])
-    return [{name.removesuffix(".py") for name in re.findall(r"`(\w+(?:\.py|/))`", line)} for line in lines]
-
-
-def imported(tree: ast.Module) -> Iterator[str]:
-    """What a module imports, anywhere in it, without the package's own name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            first, *rest = name.split(".")
-            if first == "reshard_planner":
-                yield ".".join(rest)
-
-
-def test_imports_go_up_the_list_of_rooms():
-    rank = {room.rstrip("/"): at for at, rooms in enumerate(rooms_in_order()) for room in rooms}
-    against = set()
-    for path in (ROOT / "reshard_planner").rglob("*.py"):
-        module = path.relative_to(ROOT / "reshard_planner").with_suffix("").as_posix()
-        room = module.split("/")[0]
-        if room in ("__init__", "__main__"):
-            continue
-        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
-            if rank[name.split(".")[0]] > rank[room]:
-                against.add((module, name.split(".")[0]))
-    assert against == {("ir/plan", "render")}, "see docs/adr/0004-display-hooks.md"
+    listed = [sorted(ORDER.index(name) for name in re.findall(r"`(\w+)(?:\.py|/)`", line)) for line in lines]
+    assert [at for line in listed for at in line] == list(range(len(ORDER)))
 
 
 @pytest.mark.parametrize(
