@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
 from itertools import combinations
 from typing import Literal, get_args
 
-from reshard_planner.atoms import Ranks
+from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand
 from reshard_planner.errors import UnsupportedError
+from reshard_planner.restricted import restricted_egress, restricted_ingress
 from reshard_planner.topology import Ports
 
 CutKind = Literal[
@@ -83,44 +83,14 @@ class Bound:
     Attributes:
         time: T*, in seconds.
         t0: T0, the bound when only ranks that hold or need the bytes take part, in seconds.
+        ingress: per domain in need, the least time in which its needers' NICs can take in what it needs.
         cut: a cut whose time is T*.
     """
 
     time: Fraction
     t0: Fraction
+    ingress: tuple[tuple[int, Fraction], ...]
     cut: Cut
-
-
-class Capacities:
-    """Rates of the NIC groups and NVLink ports that the ranks of a reshard have, per domain."""
-
-    def __init__(self, ports: Ports, ranks: Iterable[int]) -> None:
-        self.domain_of: list[int] = ports.domain.tolist()
-        self.nvlink: list[int] = ports.nvlink_bytes_per_s.tolist()
-        self.nic_group: list[int] = ports.nic_group.tolist()
-        self.nic_rate: list[int] = ports.nic_bytes_per_s.tolist()
-        self.groups: dict[int, set[int]] = {}
-        self.ranks: dict[int, list[int]] = {}
-        for rank in sorted(set(ranks)):
-            domain = self.domain_of[rank]
-            self.ranks.setdefault(domain, []).append(rank)
-            self.groups.setdefault(domain, set())
-            if self.nic_group[rank] >= 0:
-                self.groups[domain].add(self.nic_group[rank])
-
-    def network(self, domains: Iterable[int]) -> int:
-        """Rate of all NICs of some domains, in bytes per second and direction."""
-        return sum(self.nic_rate[group] for domain in domains for group in self.groups.get(domain, ()))
-
-    def nic(self, rank: int) -> int:
-        """Rate of a rank's NIC group, 0 without a NIC."""
-        group = self.nic_group[rank]
-        return self.nic_rate[group] if group >= 0 else 0
-
-    def of_ranks(self, ranks: Iterable[int]) -> int:
-        """Rate of the NIC groups of some ranks together."""
-        groups = {self.nic_group[rank] for rank in ranks} - {-1}
-        return sum(self.nic_rate[group] for group in groups)
 
 
 class Needs:
@@ -147,17 +117,17 @@ class Needs:
             for domain in demand.needing_domains:
                 self.ingress[domain] = self.ingress.get(domain, 0) + nbytes
             holding = set(demand.holder_domains)
-            wanting = set()
+            taking = set()
             for rank in demand.needers:
                 if rank not in holders:
                     self.missing[rank] = self.missing.get(rank, 0) + nbytes
                     if domain_of[rank] in holding:
                         self.nearby[rank] = self.nearby.get(rank, 0) + nbytes
-                        wanting.add(domain_of[rank])
-            if wanting:
+                        taking.add(domain_of[rank])
+            if taking:
                 held = Counter(domain_of[rank] for rank in demand.holders)
                 for rank in demand.holders:
-                    if held[domain_of[rank]] == 1 and domain_of[rank] in wanting:
+                    if held[domain_of[rank]] == 1 and domain_of[rank] in taking:
                         self.sole[rank] = self.sole.get(rank, 0) + nbytes
 
 
@@ -174,7 +144,9 @@ def compute_bound(demands: Sequence[Demand], ports: Ports, ranks: Iterable[int])
         cut = evaluate(kind, members, needs, capacities)
         if cut.nbytes * best.bytes_per_s > best.nbytes * cut.bytes_per_s:
             best = cut
-    return Bound(best.time, max(best.time, _restricted(needs, capacities)), best)
+    ingress = restricted_ingress(needs.crossing, capacities)
+    t0 = max(best.time, restricted_egress(needs.crossing, capacities), *ingress.values())
+    return Bound(best.time, t0, tuple(sorted(ingress.items())), best)
 
 
 def _candidates(needs: Needs, capacities: Capacities) -> Iterator[tuple[CutKind, tuple[int, ...]]]:
@@ -226,8 +198,8 @@ def evaluate(kind: CutKind, members: tuple[int, ...], needs: Needs, capacities: 
             rate = capacities.nvlink[members[0]]
     if nbytes and not rate:
         raise UnsupportedError(
-            f"{nbytes} bytes must pass the NICs of {'domain' if len(members) == 1 else 'domains'}"
-            f" {','.join(map(str, members))}, where no rank has a NIC"
+            f"{nbytes} bytes must pass the NICs of {Cut(kind, members, nbytes, 1).resource},"
+            " where there is none"
         )
     return Cut(kind, members, nbytes, max(1, rate))
 
@@ -240,50 +212,3 @@ def _egress(domains: set[int], needs: Needs) -> int:
             all_inside = domains.issuperset(demand.needing_domains)
             total += demand.nbytes * (len(demand.needing_domains) if all_inside else 1)
     return total
-
-
-def _restricted(needs: Needs, capacities: Capacities) -> Fraction:
-    """Cuts that hold when only ranks that hold or need the bytes may use their NICs."""
-    ingress: dict[int, int] = {}
-    receivers: dict[int, set[int]] = {}
-    sole_in: dict[int, int] = {}
-    sole_out: dict[int, int] = {}
-    emitters: set[int] = set()
-    total = 0
-    groups_by_domain = cache(partial(_groups_by_domain, capacities))
-    for demand in needs.crossing:
-        total += demand.nbytes * len(demand.needing_domains)
-        holding, needing = groups_by_domain(demand.holders), groups_by_domain(demand.needers)
-        for domain in demand.needing_domains:
-            groups = needing[domain]
-            ingress[domain] = ingress.get(domain, 0) + demand.nbytes
-            receivers.setdefault(domain, set()).update(groups)
-            if len(groups) == 1:
-                (group,) = groups
-                sole_in[group] = sole_in.get(group, 0) + demand.nbytes
-        first: set[int] = set()
-        for domain, groups in holding.items():
-            first |= groups | needing.get(domain, frozenset())
-        if len(first) == 1:
-            (group,) = first
-            sole_out[group] = sole_out.get(group, 0) + demand.nbytes
-        emitters |= first
-        for groups in needing.values():
-            emitters |= groups
-    loads = [(nbytes, receivers[domain]) for domain, nbytes in ingress.items()]
-    loads += [(nbytes, {group}) for sums in (sole_in, sole_out) for group, nbytes in sums.items()]
-    loads.append((total, emitters))
-    best = Fraction(0)
-    for nbytes, ports in loads:
-        rate = sum(capacities.nic_rate[group] for group in ports if group >= 0)
-        if rate and nbytes * best.denominator > best.numerator * rate:
-            best = Fraction(nbytes, rate)
-    return best
-
-
-def _groups_by_domain(capacities: Capacities, ranks: Ranks) -> dict[int, frozenset[int]]:
-    """NIC groups of some ranks, per domain; -1 stands for a GPU without NIC."""
-    found: dict[int, set[int]] = {}
-    for rank in ranks:
-        found.setdefault(capacities.domain_of[rank], set()).add(capacities.nic_group[rank])
-    return {domain: frozenset(groups) for domain, groups in found.items()}

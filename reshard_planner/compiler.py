@@ -13,9 +13,12 @@ from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.tables import Tables
 from reshard_planner.progress import Progress, silent
 from reshard_planner.routing import Forest, Problem, find_strategy
-from reshard_planner.schedule import assign_rounds, time_forests, wanted_rounds
+from reshard_planner.schedule import assign_rounds, measure, time_forests, wanted_rounds
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
+
+MAX_OPS = 20_000_000
+"""Operations above which no finer schedule is tried to save staging."""
 
 
 def compile(  # noqa: A001 - the verb of the command line, always used as rp.compile
@@ -53,22 +56,24 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
 def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tuple[Tables, Ops]:
     """Schedule in as many rounds as cost least time, or in more until staging fits the budget."""
     options = problem.spec.options
-    rounds = wanted_rounds(problem, forests)
+    shapes, busiest_s = measure(problem, forests)
+    rounds = wanted_rounds(problem, shapes, busiest_s)
+    most = max((shape.finest * shape.tensors for shape in shapes), default=1) * max(1, len(shapes))
     least_message = options.min_message_nbytes
     least: int | None = None
     while True:
-        timings = time_forests(problem, forests, rounds, least_message)
-        units = assign_rounds(problem, forests, timings, rounds)
+        timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
+        units = assign_rounds(forests, shapes, timings, busiest_s / rounds)
         tables = assemble(len(problem.spec.tensors), forests, timings, units)
         ops = Expansion(problem.spec, tables).expand()
         used = staging_nbytes(ops)
         if used <= options.staging_nbytes or not must_fit:
             return tables, ops
-        if least is not None and used >= least and least_message == 1:
-            raise UnsupportedError(
-                f"options.staging is {options.staging_nbytes} bytes; the smallest chunks that this plan"
-                f" can be cut in need {least} bytes on some rank"
-            )
         least = used if least is None else min(least, used)
+        if (least_message == 1 and rounds >= most) or len(ops) > MAX_OPS:
+            raise UnsupportedError(
+                f"options.staging is {options.staging_nbytes} bytes; the least that a schedule was found for"
+                f" is {least} bytes on the rank that needs most"
+            )
         least_message = 1
         rounds = max(rounds * 2, -(-rounds * used // options.staging_nbytes))

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.bounds import Capacities
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.items import cut_dim
 from reshard_planner.routing.problem import Problem
@@ -26,9 +24,6 @@ Ints = NDArray[np.int64]
 
 PACK_AND_UNPACK = 2
 """Stages of the pipeline beside the hops."""
-
-LEAST_WEIGHT_S = 1e-12
-"""Weight of a tensor that moves nothing between ranks, so that its copies are spread over the rounds too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,51 +58,107 @@ def alpha_s(topology: Topology) -> float:
     return max(link.latency_s for link in links)
 
 
-def wanted_rounds(problem: Problem, forests: Sequence[Forest]) -> int:
-    """The number of rounds that costs least time, at least one."""
-    hops = [depth for forest in forests for depth in _depths(forest)]
-    stages = max(hops, default=0) + 1 + PACK_AND_UNPACK
-    busiest = sum(_busiest_s(problem, forest) * len(forest.tensors) for forest in forests)
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What scheduling looks at in one forest.
+
+    Attributes:
+        tensors: number of tensors.
+        depths: transfers before each row in its tree; copies within a rank count like any other.
+        ports: ports and directions that are loaded, numbered over all of them.
+        times: their times for one tensor, in seconds at datasheet rates.
+        largest: bytes of the largest piece.
+        finest: most chunks that any piece can be cut in along one dimension.
+    """
+
+    tensors: int
+    depths: list[int]
+    ports: Ints
+    times: NDArray[np.float64]
+    largest: int
+    finest: int
+
+    @property
+    def busiest_s(self) -> float:
+        """Time of the busiest port for one tensor, in seconds."""
+        return float(self.times.max(initial=0.0))
+
+
+def measure(problem: Problem, forests: Sequence[Forest]) -> tuple[list[Shape], float]:
+    """The shape of every forest, and the busiest port's time for all of them together, in seconds."""
+    shapes = []
+    sums: NDArray[np.float64] | None = None
+    for forest in forests:
+        tensor = problem.spec.tensors[forest.tensors[0]]
+        sizes = np.array([box.volume * tensor.bits // 8 for box in forest.boxes], dtype=np.int64)
+        times = _port_times(problem, forest, sizes)
+        sums = times * len(forest.tensors) if sums is None else sums + times * len(forest.tensors)
+        shapes.append(
+            Shape(
+                len(forest.tensors),
+                _depths(forest),
+                np.flatnonzero(times),
+                times[times > 0],
+                int(sizes.max(initial=0)),
+                _finest(forest, byte_step(tensor.bits)),
+            )
+        )
+    return shapes, 0.0 if sums is None else float(sums.max(initial=0.0))
+
+
+def _port_times(problem: Problem, forest: Forest, sizes: Ints) -> NDArray[np.float64]:
+    """Time of every port and direction for one tensor, in seconds at datasheet rates."""
+    ports = problem.ports
+    medium = np.array(forest.medium, dtype=np.int64)
+    nbytes = sizes[np.array(forest.piece, dtype=np.int64)]
+    times = []
+    for ranks in (np.array(forest.src, dtype=np.int64), np.array(forest.dst, dtype=np.int64)):
+        network, nvlink = medium == Medium.NETWORK, medium == Medium.NVLINK
+        groups = len(ports.nic_bytes_per_s)
+        load = np.bincount(ports.nic_group[ranks[network]], weights=nbytes[network], minlength=groups)
+        times.append(load / ports.nic_bytes_per_s)
+        load = np.bincount(ranks[nvlink], weights=nbytes[nvlink], minlength=len(ports.domain))
+        times.append(load / np.maximum(1, ports.nvlink_bytes_per_s))
+    return np.concatenate(times)
+
+
+def wanted_rounds(problem: Problem, shapes: Sequence[Shape], busiest_s: float) -> int:
+    """The number of rounds that costs least time, at least one and at most as many as there are steps."""
+    stages = max((depth for shape in shapes for depth in shape.depths), default=0) + 1 + PACK_AND_UNPACK
+    most = max((shape.finest * shape.tensors for shape in shapes), default=1)
     alpha = alpha_s(problem.spec.topology)
-    if not busiest:
-        return 1
-    if not alpha:
-        return max(1, max((max(box.shape, default=1) for f in forests for box in f.boxes), default=1))
-    return max(1, round(sqrt(problem.spec.options.lag * (stages - 1) * busiest / alpha)))
+    if not busiest_s or not alpha:
+        return 1 if not busiest_s else most
+    return max(1, round(min(most, sqrt(problem.spec.options.lag * (stages - 1) * busiest_s / alpha))))
 
 
 def time_forests(
-    problem: Problem, forests: Sequence[Forest], rounds: int, least_message: int
+    problem: Problem,
+    forests: Sequence[Forest],
+    shapes: Sequence[Shape],
+    round_s: float,
+    least_message: int,
 ) -> list[Timing]:
     """Cut the forests in chunks so that one unit is about one round's share.
 
     Args:
         problem: what is compiled.
         forests: routed groups.
-        rounds: number of rounds that the whole is to take.
+        shapes: their shapes.
+        round_s: time that one round is to take, in seconds; 0 if nothing moves between ranks.
         least_message: bytes below which no piece is cut further.
     """
-    times = [_busiest_s(problem, forest) for forest in forests]
-    total = sum(time * len(forest.tensors) for time, forest in zip(times, forests, strict=True))
     timings = []
-    for time, forest in zip(times, forests, strict=True):
-        tensor = problem.spec.tensors[forest.tensors[0]]
-        step = byte_step(tensor.bits)
-        largest = max((box.volume * tensor.bits // 8 for box in forest.boxes), default=0)
-        share = ceil(time * rounds / total) if total else 1
-        chunks = max(1, min(share, largest // least_message, _finest(forest, step)))
-        timings.append(
-            Timing(
-                [depth * problem.spec.options.lag for depth in _depths(forest)],
-                [cut_dim(box, chunks, step) for box in forest.boxes],
-                chunks,
-            )
-        )
+    for forest, shape in zip(forests, shapes, strict=True):
+        step = byte_step(problem.spec.tensors[forest.tensors[0]].bits)
+        share = ceil(shape.busiest_s / round_s) if round_s else 1
+        chunks = max(1, min(share, shape.largest // least_message, shape.finest))
+        offset = [depth * problem.spec.options.lag for depth in shape.depths]
+        timings.append(Timing(offset, [cut_dim(box, chunks, step) for box in forest.boxes], chunks))
     return timings
 
 
 def _finest(forest: Forest, step: int) -> int:
-    """Most chunks that any piece can be cut in along one dimension."""
     most = 1
     for box in forest.boxes:
         extents = list(box.shape)
@@ -118,46 +169,32 @@ def _finest(forest: Forest, step: int) -> int:
 
 
 def _depths(forest: Forest) -> list[int]:
-    """Transfers before each row in its tree; copies within a rank count like any other."""
     depths: list[int] = []
     for parent in forest.parent:
         depths.append(0 if parent < 0 else depths[parent] + 1)
     return depths
 
 
-def _busiest_s(problem: Problem, forest: Forest) -> float:
-    """Time of the busiest port for one tensor of a forest, in seconds at datasheet rates."""
-    capacities = Capacities(problem.ports, ())
-    bits = problem.spec.tensors[forest.tensors[0]].bits
-    sizes = np.array([box.volume * bits // 8 for box in forest.boxes], dtype=np.int64)
-    if not forest.piece:
-        return 0.0
-    nbytes = sizes[forest.piece]
-    medium = np.array(forest.medium)
-    busiest = 0.0
-    for ranks in (np.array(forest.src), np.array(forest.dst)):
-        for kind, number, rate in (
-            (Medium.NETWORK, problem.ports.nic_group[ranks], capacities.nic_rate),
-            (Medium.NVLINK, ranks, capacities.nvlink),
-        ):
-            at = (medium == kind) & (number >= 0)
-            loads = np.bincount(number[at], weights=nbytes[at], minlength=len(rate))
-            times = [load / speed for load, speed in zip(loads.tolist(), rate, strict=False) if load]
-            busiest = max(busiest, *times, 0.0)
-    return busiest
-
-
 def assign_rounds(
-    problem: Problem, forests: Sequence[Forest], timings: Sequence[Timing], rounds: int
+    forests: Sequence[Forest], shapes: Sequence[Shape], timings: Sequence[Timing], round_s: float
 ) -> Units:
-    """Spread every group's units evenly over the rounds, so that all groups advance together."""
-    columns: list[tuple[NDArray[Any], ...]] = []
+    """Spread the units over the rounds so that no port is far ahead of another.
+
+    Units are taken in an order in which all groups advance together, and each goes to the round in which
+    the busiest of its ports has its turn. Groups on different ports thus run side by side.
+
+    Args:
+        forests: routed groups.
+        shapes: their shapes.
+        timings: their chunks.
+        round_s: time that one round is to take, in seconds; 0 if nothing moves between ranks.
+    """
+    columns: list[tuple[Ints, ...]] = []
     for number, (forest, timing) in enumerate(zip(forests, timings, strict=True)):
         if not forest.boxes:
             continue
         count = len(forest.tensors) * timing.n_chunks
         index = np.arange(count, dtype=np.int64)
-        share = max(_busiest_s(problem, forest), LEAST_WEIGHT_S) / timing.n_chunks
         columns.append(
             (
                 np.full(count, number, dtype=np.int64),
@@ -165,21 +202,25 @@ def assign_rounds(
                 index % timing.n_chunks,
                 np.full(count, timing.n_chunks, dtype=np.int64),
                 (index * 2 + 1) * (2**40 // (2 * count)),
-                np.full(count, share),
             )
         )
     if not columns:
         empty = np.zeros(0, dtype=np.int64)
         return Units(empty, empty, empty, empty, empty)
-    group, tensor, chunk, n_chunks, place, weight = (
-        np.concatenate([column[i] for column in columns]) for i in range(6)
+    group, tensor, chunk, n_chunks, place = (
+        np.concatenate([column[i] for column in columns]) for i in range(5)
     )
     order = np.lexsort((group, place))
-    weights = weight[order]
-    middle = np.cumsum(weights) - weights / 2
-    slot = np.minimum((middle / weights.sum() * rounds).astype(np.int64), rounds - 1)
-    _, dense = np.unique(slot, return_inverse=True)
-    round_of = np.empty(len(order), dtype=np.int64)
-    round_of[order] = dense
+    taken = np.zeros(1 + max((int(shape.ports.max(initial=-1)) for shape in shapes), default=-1))
+    round_of = np.zeros(len(order), dtype=np.int64)
+    for unit in order.tolist():
+        shape = shapes[group[unit]]
+        if not round_s or not len(shape.ports):
+            continue
+        times = shape.times / n_chunks[unit]
+        middle = float((taken[shape.ports] + times / 2).max())
+        round_of[unit] = int(middle / round_s)
+        taken[shape.ports] += times
+    _, round_of = np.unique(round_of, return_inverse=True)
     order = np.lexsort((chunk, tensor, group, round_of))
     return Units(group[order], tensor[order], chunk[order], n_chunks[order], round_of[order])

@@ -30,7 +30,7 @@ class Role(IntEnum):
     FANOUT = 3
     """Over NVLink to a rank of the domain that needs the bytes."""
     HANDOFF = 4
-    """Over NVLink to or from a neighbour that lends its NIC."""
+    """Over NVLink to or from a neighbour that lends its NIC, and does not need the bytes itself."""
 
     @property
     def label(self) -> str:

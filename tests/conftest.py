@@ -13,7 +13,7 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("thorough", settings.get_profile("default"), derandomize=False, max_examples=1000)
+settings.register_profile("thorough", settings.get_profile("default"), derandomize=False, max_examples=300)
 settings.load_profile("default")
 
 

@@ -20,16 +20,17 @@ from strategies import STRATEGIES, specs, tensor_specs, topologies
 from test_minimal_payload import TP_EXAMPLE
 
 import reshard_planner as rp
-from reshard_planner.bounds import ALL_SUBSETS_UP_TO, Bound, Capacities, Needs, compute_bound, evaluate
+from reshard_planner.bounds import ALL_SUBSETS_UP_TO, Bound, Needs, compute_bound, evaluate
+from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand, find_demands, find_geometries
-from reshard_planner.topology import Domain, Link, Ports
+from reshard_planner.topology import Domain, Link, Nic, Ports
 from reshard_planner.transfer import Medium
 
 INSTANT = Link(2**52, 1.0, 0.0)
 """NVLink so fast that it never binds."""
 
-INSTANTLY = 2.0**-40
-"""More seconds than small tensors take over it."""
+INSTANTLY = 1e-9
+"""More seconds than small tensors take over it, and far fewer than over a slow NIC."""
 
 
 def bound_of(spec: rp.ReshardSpec) -> tuple[Bound, tuple[Demand, ...]]:
@@ -137,6 +138,10 @@ class Program:
     def at_least(self, terms: Iterable[tuple[float, int]], limit: float) -> None:
         self.at_most([(-factor, number) for factor, number in terms], -limit)
 
+    def exactly(self, terms: Sequence[tuple[float, int]], limit: float) -> None:
+        self.at_most(terms, limit)
+        self.at_least(terms, limit)
+
     def in_time(self, variables: Iterable[int], bytes_per_s: int) -> None:
         """The variables pass a port of this rate within the time."""
         self.at_most([*((1.0, number) for number in variables), (-bytes_per_s / self.bytes_per_s, 0)], 0)
@@ -175,14 +180,14 @@ def network_program(spec: rp.ReshardSpec, demands: Sequence[Demand], *, proxies:
         emitting = [rank for rank in spec.ranks if proxies or rank in part]
         for domain in demand.needing_domains:
             inside = [rank for rank in taking if home[rank] == domain]
-            program.at_least([(1, program.var("y", number, rank)) for rank in inside], demand.nbytes)
+            program.exactly([(1, program.var("y", number, rank)) for rank in inside], demand.nbytes)
             for rank in inside:
                 loads[groups[rank][0], "in"].append(program.var("y", number, rank))
         first = [rank for rank in emitting if home[rank] in demand.holder_domains]
         later = [rank for rank in emitting if home[rank] in demand.needing_domains]
         program.at_least([(1, program.var("x", number, rank)) for rank in first], demand.nbytes)
         every = [(1, program.var("x", number, rank)) for rank in first + later]
-        program.at_least(every, copies * demand.nbytes)
+        program.exactly(every, copies * demand.nbytes)
         for rank in first + later:
             loads[groups[rank][0], "out"].append(program.var("x", number, rank))
     rates = dict(groups.values())
@@ -193,12 +198,17 @@ def network_program(spec: rp.ReshardSpec, demands: Sequence[Demand], *, proxies:
 
 @st.composite
 def network_specs(draw: st.DrawFn) -> rp.ReshardSpec:
-    """Specs over up to 5 domains in which NVLink never binds."""
+    """Specs in which NVLink never binds, since it is instant and all NICs are slow."""
     pool = range(draw(st.integers(4, 12)))
     tensors = [draw(tensor_specs(f"t{i}", pool, ("float32",))) for i in range(draw(st.integers(1, 3)))]
     topology = draw(topologies(pool))
     domains = tuple(Domain(domain.gpus, INSTANT) for domain in topology.domains)
-    return rp.ReshardSpec(tensors, rp.Topology(domains, topology.nics))
+    rates = [nic.link.bytes_per_s for nic in topology.nics]
+    divisor = 10**7 if max(rates) > 10**6 else 1
+    nics = tuple(
+        Nic(nic.gpus, Link(rate // divisor, 1.0, 0.0)) for nic, rate in zip(topology.nics, rates, strict=True)
+    )
+    return rp.ReshardSpec(tensors, rp.Topology(domains, nics))
 
 
 def one_to_many(sources: int, groups: int, group: int) -> rp.ReshardSpec:
@@ -207,7 +217,7 @@ def one_to_many(sources: int, groups: int, group: int) -> rp.ReshardSpec:
     ranks = range(sources, sources + groups * group)
     wanted = rp.Layout(rp.Mesh(list(ranks), None, (groups, group)), ["R", "S(0)"])
     domains = [range(sources), *(ranks[i : i + group] for i in range(0, len(ranks), group))]
-    topology = rp.Topology.from_domains([list(d) for d in domains], nvlink=INSTANT)
+    topology = rp.Topology.from_domains([list(d) for d in domains], Link(5_000, 1.0, 0.0), INSTANT)
     return rp.ReshardSpec([rp.TensorSpec("w", (24, 4), "float32", first, wanted)], topology)
 
 
@@ -271,8 +281,20 @@ def add_nvlink(program: Program, spec: rp.ReshardSpec, demands: Sequence[Demand]
             program.in_time(variables, rates[rank])
 
 
+SHARED_FAN_OUT = rp.ReshardSpec(
+    [
+        rp.TensorSpec(
+            "w", (), "float32", rp.Layout(rp.Mesh([0, 1]), ["R"]), rp.Layout(rp.Mesh([4, 5, 6]), ["R"])
+        )
+    ],
+    rp.Topology.from_domains([[0, 1, 2, 3], [4, 5, 6]], Link(5_000, 1.0, 0.0), Link(5_000, 1.0, 0.0)),
+)
+"""A plan of more than the least payload would be faster: every NIC could take in its own copy."""
+
+
 @given(specs(uniform=True, dtypes=("float32",), strategies=("optimal",)))
 @example(TP_EXAMPLE)
+@example(SHARED_FAN_OUT)
 def test_the_bound_never_exceeds_the_optimum_of_network_and_nvlink(spec):
     bound, demands = bound_of(spec)
     program = network_program(spec, demands, proxies=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import example, given
+from hypothesis import strategies as st
 from oracle import assert_interprets_exactly, sources
 from strategies import STRATEGIES, specs
 from test_atoms import LISTS
 from test_minimal_payload import TP_EXAMPLE, on_two_domains
 
 import reshard_planner as rp
-from reshard_planner.errors import LocalShapeError
+from reshard_planner.errors import LocalShapeError, UnsupportedError
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -50,6 +51,17 @@ def test_a_rank_reads_only_what_arrived_in_an_earlier_slot(spec):
     lag = spec.options.lag
     for parent, slot in zip(ops.parent.tolist(), ops.slot.tolist(), strict=True):
         assert parent < 0 or slot_of[parent] + lag <= slot
+
+
+@given(specs(strategies=("optimal",)), st.sampled_from([1, 8, 16, 64, 256]))
+def test_plans_within_a_small_budget_deliver_the_same_or_are_refused(spec, budget):
+    try:
+        plan = rp.compile(spec.with_options(staging_nbytes=budget))
+    except UnsupportedError as error:
+        assert f"options.staging is {budget} bytes" in str(error)  # noqa: PT017 - either is right
+        return
+    assert plan.certificate.staging_nbytes <= budget
+    assert_interprets_exactly(plan)
 
 
 @given(specs())

@@ -195,7 +195,7 @@ def test_a_role_that_contradicts_medium_or_tree_is_refused(case, role):
     fits = {
         Medium.LOCAL: {Role.COPY},
         Medium.NVLINK: {Role.FANOUT, Role.HANDOFF},
-        Medium.NETWORK: {Role.INJECT} | ({Role.RELAY} if parent >= 0 else set()),
+        Medium.NETWORK: {Role.RELAY if parent >= 0 else Role.INJECT},
     }[Medium(int(medium))]
     assume(role not in fits)
     with pytest.raises(MediumError, match="role"):

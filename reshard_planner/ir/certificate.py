@@ -113,7 +113,7 @@ class Certificate:
         busiest_nvlink: busiest NVLink port in one direction.
         gap: time of the busier of the two over T*, minus 1; 0 when both are 0, null if only T* is.
         schedule: cost of the rounds.
-        transfers: operations, over all units.
+        transfers: transfers of pieces, over all tensors; each is an operation per chunk of its piece.
         transfers_by_medium: the same per medium.
         staging_nbytes: staging and scratch of the rank that needs most.
     """
@@ -171,6 +171,7 @@ def certify(
     nvlink = _busiest(
         _loads(ops, Medium.NVLINK, np.arange(len(ranks), dtype=np.int64)), ports.nvlink_bytes_per_s, ranks
     )
+    transfers = ops.transfers()
     return Certificate(
         payload,
         claim_bound(bound),
@@ -178,8 +179,8 @@ def certify(
         nvlink,
         _gap(max(nic.time_s, nvlink.time_s), bound.time),
         _schedule(spec, ops, ports, bound.time),
-        len(ops),
-        {medium.label: int((ops.medium == medium).sum()) for medium in Medium},
+        len(transfers),
+        {medium.label: int((ops.medium[transfers] == medium).sum()) for medium in Medium},
         staging_nbytes(ops),
     )
 

@@ -59,6 +59,13 @@ class Ops:
     def __len__(self) -> int:
         return len(self.op)
 
+    def transfers(self) -> Ints:
+        """Position of the first operation of every transfer: of every piece of a tensor that a row moves."""
+        size = int(self.tensor.max(initial=0)) + 1
+        keys = self.row * size + self.tensor
+        first: Ints = np.unique(keys, return_index=True)[1]
+        return first
+
     def select(self, mask: NDArray[np.bool_] | Ints) -> Ops:
         """The operations at a mask or at positions."""
         return Ops(*(getattr(self, column.name)[mask] for column in fields(self)))

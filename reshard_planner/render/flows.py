@@ -46,7 +46,7 @@ class Flow:
         dst: place that receives.
         medium: a :class:`reshard_planner.transfer.Medium`.
         role: a :class:`reshard_planner.transfer.Role`.
-        count: number of transfers, over all pieces, tensors and units.
+        count: number of transfers, over all pieces and tensors.
         nbytes: bytes of all of them.
     """
 
@@ -183,7 +183,7 @@ def _add_up(ops: Ops, places: Sequence[Place], size: int) -> tuple[Flow, ...]:
     keys, position = np.unique(key, return_inverse=True)
     nbytes = np.zeros(len(keys), dtype=np.int64)
     np.add.at(nbytes, position, ops.nbytes)
-    counts = np.bincount(position, minlength=len(keys))
+    counts = np.bincount(position[ops.transfers()], minlength=len(keys))
     pair, medium, role = keys // _BYTE**2, keys // _BYTE % _BYTE, keys % _BYTE
     columns = (pair // max(1, count), pair % max(1, count), medium, role, counts, nbytes)
     return tuple(Flow(*row) for row in zip(*(column.tolist() for column in columns), strict=True))

@@ -6,12 +6,12 @@ Nothing is forwarded, so a domain takes in as many copies as it has needers.
 
 from __future__ import annotations
 
-from reshard_planner.bounds import Capacities
+from reshard_planner.capacities import Capacities
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.items import make_items
 from reshard_planner.routing.loads import Loads
 from reshard_planner.routing.problem import Problem, Strategy
-from reshard_planner.routing.trees import Hop, build_forests
+from reshard_planner.routing.trees import Transfer, build_forests
 from reshard_planner.transfer import Medium
 
 
@@ -23,9 +23,9 @@ def route(problem: Problem) -> list[Forest]:
     """
     items, groups = make_items(problem, None)
     loads = Loads(problem.ports, Capacities(problem.ports, problem.spec.ranks))
-    hops: list[list[Hop]] = []
+    transfers: list[list[Transfer]] = []
     for turn, item in enumerate(items):
-        tree: list[Hop] = []
+        tree: list[Transfer] = []
         holders = item.demand.holders
         for rank in item.demand.needers:
             if rank in holders:
@@ -40,8 +40,8 @@ def route(problem: Problem) -> list[Forest]:
                 sender = loads.emitter(holders, [], item.nbytes, turn)
                 loads.add_network(sender, receiver, item.nbytes)
                 tree.append((sender, receiver, Medium.NETWORK))
-        hops.append(tree)
-    return build_forests(problem, items, groups, hops)
+        transfers.append(tree)
+    return build_forests(problem, items, groups, transfers)
 
 
 STRATEGY = Strategy("direct", route, claims_least=False, summary="every needer fetches from a holder itself")

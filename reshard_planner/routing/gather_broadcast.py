@@ -1,8 +1,8 @@
 """The strategy ``gather-broadcast``: the conventional refit, as the baseline.
 
-The first rank of the source mesh gathers the whole tensor, in scratch. It is then broadcast whole to every
-destination rank: along a chain through one leader per domain, and along a chain over NVLink within each
-domain. Each rank keeps it in scratch and copies its tiles out.
+The first rank of the source mesh (that has a NIC) gathers the whole tensor, in scratch. It is then broadcast
+whole to every destination rank: along a chain through one leader per domain, and along a chain over NVLink
+within each domain. Each rank keeps it in scratch and copies its tiles out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 
 from reshard_planner.box import Box
 from reshard_planner.demand import Geometry
-from reshard_planner.layout import Partition
+from reshard_planner.errors import UnsupportedError
 from reshard_planner.routing.forest import NO_TILE, ROOT, Forest
 from reshard_planner.routing.problem import Problem, Strategy
 from reshard_planner.spec.tiles import SideTiles
@@ -19,75 +19,91 @@ from reshard_planner.transfer import Medium, Role
 
 
 def route(problem: Problem) -> list[Forest]:
-    """Route every tensor over its first source rank; see the module's text."""
-    domain_of = problem.ports.domain.tolist()
-    return [_route_geometry(geometry, domain_of) for geometry in problem.geometries]
+    """Route every tensor over its first source rank; see the module's text.
+
+    Raises:
+        UnsupportedError: if bytes must cross the network at ranks without a NIC.
+    """
+    return [_Broadcast(problem, geometry).route() for geometry in problem.geometries]
 
 
-def _route_geometry(geometry: Geometry, domain_of: list[int]) -> Forest:
-    forest = Forest(geometry.tensors)
-    source = geometry.sample.partitions("src")[0]
-    tiles = SideTiles(geometry.sample, "dst")
-    root = int(source.ranks[0])
-    order = _broadcast_order(root, tiles.ranks(), domain_of)
-    for holder, box in _distinct_tiles(source):
-        _route_tile(forest, box, holder, root, order, tiles, domain_of)
-    return forest
+class _Broadcast:
+    """The broadcast of one geometry: who gathers, and in which order ranks pass tensors on."""
 
+    def __init__(self, problem: Problem, geometry: Geometry) -> None:
+        self.domain_of = problem.ports.domain.tolist()
+        self.has_nic = (problem.ports.nic_group >= 0).tolist()
+        self.forest = Forest(geometry.tensors)
+        self.source = geometry.sample.partitions("src")[0]
+        self.tiles = SideTiles(geometry.sample, "dst")
+        self.needers = self.tiles.ranks()
+        ranks = self.source.ranks.tolist()
+        self.root = next((rank for rank in ranks if self.has_nic[rank]), ranks[0])
+        self.order = self._order()
 
-def _distinct_tiles(source: Partition) -> list[tuple[int, Box]]:
-    """Every distinct tile with the first rank that stores it."""
-    found: dict[Box, int] = {}
-    for rank in source.ranks.tolist():
-        for tile in source.tiles(rank):
-            found.setdefault(tile.box, rank)
-    return [(rank, box) for box, rank in found.items()]
+    def route(self) -> Forest:
+        """Gather and broadcast every distinct tile of the source."""
+        for box, holders in self._distinct_tiles().items():
+            self._route_tile(box, self._nearest(holders))
+        return self.forest
 
+    def _distinct_tiles(self) -> dict[Box, list[int]]:
+        """Every distinct tile with the ranks that store it."""
+        found: dict[Box, list[int]] = {}
+        for rank in self.source.ranks.tolist():
+            for tile in self.source.tiles(rank):
+                found.setdefault(tile.box, []).append(rank)
+        return found
 
-def _broadcast_order(root: int, ranks: tuple[int, ...], domain_of: list[int]) -> list[tuple[int, int]]:
-    """(sender, receiver) pairs: leaders from domain to domain, then neighbours within each domain."""
-    by_domain: dict[int, list[int]] = {domain_of[root]: [root]}
-    for rank in sorted(ranks, key=lambda rank: (domain_of[rank] != domain_of[root], domain_of[rank], rank)):
-        if rank != root:
-            by_domain.setdefault(domain_of[rank], []).append(rank)
-    leaders = [members[0] for members in by_domain.values()]
-    pairs = list(itertools.pairwise(leaders))
-    for members in by_domain.values():
-        pairs.extend(itertools.pairwise(members))
-    return pairs
+    def _nearest(self, holders: list[int]) -> int:
+        """The first holder that can reach the root: itself, a neighbour, or one with a NIC."""
+        home = self.domain_of[self.root]
+        near = (rank for rank in holders if self.has_nic[rank] or self.domain_of[rank] == home)
+        return self.root if self.root in holders else next(near, holders[0])
 
+    def _order(self) -> list[tuple[int, int]]:
+        """(sender, receiver) pairs: leaders from domain to domain, then neighbours within each domain."""
+        home = self.domain_of[self.root]
+        by_domain: dict[int, list[int]] = {home: [self.root]}
+        for rank in sorted(
+            self.needers, key=lambda rank: (self.domain_of[rank], not self.has_nic[rank], rank)
+        ):
+            if rank != self.root:
+                by_domain.setdefault(self.domain_of[rank], []).append(rank)
+        leaders = [members[0] for members in by_domain.values()]
+        pairs = list(itertools.pairwise(leaders))
+        for members in by_domain.values():
+            pairs.extend(itertools.pairwise(members))
+        return pairs
 
-def _route_tile(
-    forest: Forest,
-    box: Box,
-    holder: int,
-    root: int,
-    order: list[tuple[int, int]],
-    tiles: SideTiles,
-    domain_of: list[int],
-) -> None:
-    piece = forest.add_piece(box)
-    arrival = {holder: ROOT}
+    def _route_tile(self, box: Box, holder: int) -> None:
+        piece = self.forest.add_piece(box)
+        arrival = {holder: ROOT}
+        if holder != self.root:
+            self._add(piece, arrival, holder, self.root)
+        for src, dst in self.order:
+            if dst not in arrival:
+                self._add(piece, arrival, src, dst)
+        for rank in self.needers:
+            for number, entry in enumerate(self.tiles.tiles(rank)):
+                part = entry.tile.box.intersect(box)
+                if part.volume:
+                    smaller = piece if part == box else self.forest.add_piece(part)
+                    self.forest.add(smaller, arrival[rank], rank, rank, Medium.LOCAL, Role.COPY, number)
 
-    def hop(src: int, dst: int) -> None:
+    def _add(self, piece: int, arrival: dict[int, int], src: int, dst: int) -> None:
+        """Pass a piece on, into scratch."""
         parent = arrival[src]
-        if domain_of[src] == domain_of[dst]:
-            medium, role = Medium.NVLINK, Role.FANOUT
-        else:
+        if self.domain_of[src] == self.domain_of[dst]:
+            medium, role = Medium.NVLINK, Role.FANOUT if dst in self.needers else Role.HANDOFF
+        elif self.has_nic[src] and self.has_nic[dst]:
             medium, role = Medium.NETWORK, Role.INJECT if parent == ROOT else Role.RELAY
-        arrival[dst] = forest.add(piece, parent, src, dst, medium, role, NO_TILE)
-
-    if holder != root:
-        hop(holder, root)
-    for src, dst in order:
-        if dst not in arrival:
-            hop(src, dst)
-    for rank in tiles.ranks():
-        for number, entry in enumerate(tiles.tiles(rank)):
-            part = entry.tile.box.intersect(box)
-            if part.volume:
-                smaller = piece if part == box else forest.add_piece(part)
-                forest.add(smaller, arrival[rank], rank, rank, Medium.LOCAL, Role.COPY, number)
+        else:
+            raise UnsupportedError(
+                f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
+                " using a neighbour's NIC is not implemented yet"
+            )
+        arrival[dst] = self.forest.add(piece, parent, src, dst, medium, role, NO_TILE)
 
 
 STRATEGY = Strategy(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from reshard_planner.bounds import Capacities
+from reshard_planner.capacities import Capacities
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.topology import Ports
 

@@ -1,4 +1,4 @@
-"""Writing chosen hops as forests."""
+"""Writing chosen transfers as forests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from reshard_planner.routing.problem import Problem
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.transfer import Medium, Role
 
-Hop = tuple[int, int, Medium]
-"""Sender, receiver and medium; hops of a tree stand after those that feed them."""
+Transfer = tuple[int, int, Medium]
+"""Sender, receiver and medium; transfers of a tree stand after those that feed them."""
 
 
 def build_forests(
-    problem: Problem, items: list[Item], groups: list[tuple[int, ...]], hops: list[list[Hop]]
+    problem: Problem, items: list[Item], groups: list[tuple[int, ...]], transfers: list[list[Transfer]]
 ) -> list[Forest]:
-    """Write the chosen hops as forests, in order of groups, classes and pieces."""
+    """Write the chosen transfers as forests, in order of groups, classes and pieces."""
     forests = [Forest(tensors) for tensors in groups]
     tiles: dict[int, SideTiles] = {}
     order = sorted(
@@ -30,19 +30,19 @@ def build_forests(
         if geometry not in tiles:
             tiles[geometry] = SideTiles(problem.geometries[geometry].sample, "dst")
         for box in item.boxes:
-            _add_tree(forest, box, item.demand, hops[index], tiles[geometry])
+            _add_tree(forest, box, item.demand, transfers[index], tiles[geometry])
     return forests
 
 
-def _add_tree(forest: Forest, box: Box, demand: Demand, hops: list[Hop], tiles: SideTiles) -> None:
-    """Add one piece, the copies of its holders that need it themselves, and its hops."""
+def _add_tree(forest: Forest, box: Box, demand: Demand, transfers: list[Transfer], tiles: SideTiles) -> None:
+    """Add one piece, the copies of its holders that need it themselves, and its transfers."""
     piece = forest.add_piece(box)
     holders = set(demand.holders)
     for rank in demand.needers:
         if rank in holders:
             forest.deliver(piece, ROOT, rank, rank, Medium.LOCAL, Role.COPY, tiles)
     arrival: dict[int, int] = {}
-    for src, dst, medium in hops:
+    for src, dst, medium in transfers:
         parent = arrival.get(src, ROOT)
         role = Role.FANOUT if medium == Medium.NVLINK else Role.INJECT if parent == ROOT else Role.RELAY
         arrival[dst] = forest.deliver(piece, parent, src, dst, medium, role, tiles)

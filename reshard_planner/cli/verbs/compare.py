@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from reshard_planner.cli.inputs import compile_with_progress
 from reshard_planner.cli.output import plan_summary, print_json, print_text
 from reshard_planner.cli.verb import Verb
+from reshard_planner.errors import UnsupportedError
 from reshard_planner.render.comparison import comparison_table
 from reshard_planner.routing import STRATEGIES, find_strategy
 from reshard_planner.spec import ReshardSpec
@@ -22,13 +24,23 @@ def run(arguments: argparse.Namespace) -> int:
     """Compile the spec with every strategy and print the figures."""
     spec = ReshardSpec.load(arguments.spec)
     find_strategy(spec.options.strategy)
-    plans = [compile_with_progress(spec, name) for name in STRATEGIES]
+    ours, *baselines = STRATEGIES
+    plans = [compile_with_progress(spec, ours)]
+    refused: dict[str, str] = {}
+    for name in baselines:
+        try:
+            plans.append(compile_with_progress(spec, name))
+        except UnsupportedError as error:
+            refused[name] = str(error)
     if arguments.json:
         bound = plan_summary(plans[0])["bound"]
-        strategies = {plan.spec.options.strategy: plan_summary(plan) for plan in plans}
+        strategies: dict[str, Any] = {plan.spec.options.strategy: plan_summary(plan) for plan in plans}
+        strategies |= {name: {"refused": reason} for name, reason in refused.items()}
         print_json({"tensors": len(spec.tensors), "bound": bound, "strategies": strategies})
-    else:
-        print_text(comparison_table(plans))
+        return 0
+    print_text(comparison_table(plans))
+    for name, reason in refused.items():
+        print_text(f"{name} refuses: {reason}")
     return 0
 
 

@@ -57,7 +57,8 @@ def _check_rows(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
     fits = np.zeros(len(rows), dtype=bool)
     for medium, roles in ROLES.items():
         fits |= (right == medium) & np.isin(role, roles)
-    fits &= ~((role == Role.RELAY) & (routes.parent[rows] < 0))
+    root = routes.parent[rows] < 0
+    fits &= ~((role == Role.RELAY) & root) & ~((role == Role.INJECT) & ~root)
     if not fits.all():
         at = int(np.flatnonzero(~fits)[0])
         says = Role(int(role[at])).label

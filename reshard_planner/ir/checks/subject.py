@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from reshard_planner.bounds import Bound, Capacities, Needs, compute_bound
+from reshard_planner.bounds import Bound, Needs, compute_bound
+from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand, find_demands, find_geometries
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
