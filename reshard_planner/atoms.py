@@ -34,6 +34,10 @@ class Atoms:
     holders: tuple[Ranks, ...]
     needers: tuple[Ranks, ...]
 
+    def __post_init__(self) -> None:
+        for column in (self.lo, self.hi, self.class_of):
+            column.setflags(write=False)
+
     @property
     def class_count(self) -> int:
         return len(self.nbytes)
@@ -58,14 +62,14 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     _, first, class_of = np.unique(pair, return_index=True, return_inverse=True)
     by_appearance = np.argsort(np.argsort(first, kind="stable"), kind="stable")
     class_of = by_appearance[class_of.reshape(-1)]
-    cells = len(class_of)
-    index = np.unravel_index(np.arange(cells), grid) if grid else ()
-    lo = np.empty((cells, len(grid)), dtype=np.int64)
-    hi = np.empty((cells, len(grid)), dtype=np.int64)
+    count = len(class_of)
+    index = np.unravel_index(np.arange(count), grid) if grid else ()
+    lo = np.empty((count, len(grid)), dtype=np.int64)
+    hi = np.empty((count, len(grid)), dtype=np.int64)
     for dim, cut in enumerate(cuts):
         lo[:, dim] = cut[index[dim]]
         hi[:, dim] = cut[index[dim] + 1]
-    by_class = np.lexsort((np.arange(cells), class_of))
+    by_class = np.lexsort((np.arange(count), class_of))
     lo, hi, class_of = lo[by_class], hi[by_class], class_of[by_class]
     volumes = np.prod(hi - lo, axis=1, dtype=np.int64)
     sizes = np.zeros(len(first), dtype=np.int64)
@@ -76,8 +80,8 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
         hi,
         class_of,
         tuple(int(size) * tensor.bits // 8 for size in sizes),
-        tuple(holders[int(holder_of[cell])] for cell in order),
-        tuple(needers[int(needer_of[cell])] for cell in order),
+        tuple(holders[int(holder_of[atom])] for atom in order),
+        tuple(needers[int(needer_of[atom])] for atom in order),
     )
 
 
@@ -93,7 +97,7 @@ def _cuts(partitions: tuple[Partition, ...], dim: int, size: int) -> NDArray[np.
 def _shard_keys(
     partition: Partition, cuts: list[NDArray[np.int64]], grid: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """The shard that every cell of the grid lies in, as one number per cell."""
+    """The shard that every atom of the product lies in, as one number per atom."""
     key = np.zeros(grid, dtype=np.int64)
     for dim, cut in enumerate(cuts):
         shard_of = np.zeros(grid[dim], dtype=np.int64)
@@ -110,7 +114,7 @@ def _shard_keys(
 def _rank_sets(
     partitions: tuple[Partition, ...], keys: list[NDArray[np.int64]]
 ) -> tuple[NDArray[np.int64], list[Ranks]]:
-    """Number the distinct sets of ranks that store the cells; returns the set of each cell and the sets."""
+    """Number the distinct sets of ranks that store the atoms; returns the set of each atom and the sets."""
     number: dict[Ranks, int] = {}
     stores = [_ranks_by_key(partition) for partition in partitions]
     combined = np.stack(keys, axis=1)

@@ -199,7 +199,7 @@ def evaluate(kind: CutKind, members: tuple[int, ...], needs: Needs, capacities: 
     if nbytes and not rate:
         raise UnsupportedError(
             f"{nbytes} bytes must pass the NICs of {Cut(kind, members, nbytes, 1).resource},"
-            " where there is none"
+            " where no rank has a NIC"
         )
     return Cut(kind, members, nbytes, max(1, rate))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -64,8 +64,3 @@ def _fields(form: type[msgspec.Struct]) -> str:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def plain(value: Any) -> Any:
-    """The value in plain JSON types: forms to dicts without their unset fields, tuples to lists."""
-    return msgspec.to_builtins(value)

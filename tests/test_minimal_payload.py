@@ -11,6 +11,7 @@ from strategies import specs
 from test_atoms import LISTS
 
 import reshard_planner as rp
+from reshard_planner.ir.certificate import TransferCounts
 from reshard_planner.transfer import Medium, Role
 
 TP4 = rp.Layout(rp.Mesh([0, 1, 2, 3], ["tp"]), ["S(0)"])
@@ -108,8 +109,8 @@ def test_rows_over_two_to_columns_over_four_makes_eight_boxes():
 
 def test_two_replicas_in_one_domain_cost_four_network_transfers_and_not_eight():
     direct, optimal = rp.compile(TP_EXAMPLE, "direct"), rp.compile(TP_EXAMPLE, "optimal")
-    assert direct.certificate.transfers_by_medium == {"local": 0, "nvlink": 0, "network": 8}
-    assert optimal.certificate.transfers_by_medium == {"local": 0, "nvlink": 4, "network": 4}
+    assert direct.certificate.transfers_by_medium == TransferCounts(local=0, nvlink=0, network=8)
+    assert optimal.certificate.transfers_by_medium == TransferCounts(local=0, nvlink=4, network=4)
     ops = optimal.ops().select(optimal.ops().medium == Medium.NETWORK)
     assert sorted(ops.src.tolist()) == [0, 1, 2, 3], "each source shard crosses once"
     replica = {4: 0, 5: 0, 6: 1, 7: 1}

@@ -377,7 +377,7 @@ FORGED_COLUMNS = {
     "'pieces.hi' have": assign("pieces.hi", lambda column: column[:, :1].copy()),
     "'routes.tile' has 52 rows; expected 53": assign("routes.tile", lambda column: column[1:].copy()),
     "'groups.subst_to' has 1 rows": assign("groups.subst_to", lambda _: np.zeros(1, dtype=np.int32)),
-    "at most 64": lambda content: content.update(
+    "at most 16": lambda content: content.update(
         {name: np.zeros((len(content[name]), 65), dtype=np.int64) for name in ("pieces.lo", "pieces.hi")}
     ),
     "'index.by_dst' has elements <i4 and shape [52]": assign(
@@ -601,7 +601,7 @@ BROKEN_LINES = [
         "box [0:4, 0:2, 0:1]",
         "LINE is .*; the box has 3 dimensions; expected at most 2",
     ),
-    (r"dims 2", "dims 999", "LINE is .*; dims is 999; expected at most 64"),
+    (r"dims 2", "dims 999", "LINE is .*; dims is 999; expected at most 16"),
     (r"box \[0:4, 0:2\]", "box [0:4, 0:9999999999999999999]", "column 'pieces.hi' has a number of more"),
     (r"routes 8", "routes 9", r"line \d+ is .schedule 1.; expected 'route {row}"),
     (r"unit 0.*\n", "", r"the text ends after line \d+; expected 'unit {row}"),

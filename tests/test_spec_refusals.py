@@ -111,7 +111,7 @@ BAD: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
     ("tensors[0].src.placements", ["P"], PlacementError, ("tensors[0].src.placements", "'P'")),
     ("tensors[0].src.placements", ["shard 0"], PlacementError, ("tensors[0].src", "'shard 0'", "S(d)")),
     ("tensors[0].src.placements", ["_S(0, sf=0)"], PlacementError, ("tensors[0].src", "split factor 0")),
-    ("tensors[0].src.placements", [f"S({'9' * 5000})"], LayoutError, ("tensors[0].src", "999")),
+    ("tensors[0].src.placements", [f"S({'9' * 5000})"], PlacementError, ("tensors[0].src", "999")),
     ("tensors[0].dst.shape", [8, 9], ShapeMismatchError, ("tensors[0]", "[8, 8]", "[8, 9]")),
     ("tensors[0].dst.dtype", "float32", DtypeMismatchError, ("tensors[0]", "bfloat16", "float32", "cast")),
     ("topology.preset", "dgx-z9", TopologyError, ("'dgx-z9'", "dgx-h100")),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import topologies
 
 import reshard_planner as rp
-from reshard_planner.errors import TopologyError
+from reshard_planner.errors import TopologyError, UnsupportedError
 from reshard_planner.spec import parse_spec, spec_from_dict
 from reshard_planner.topology import PRESETS, Domain, Link, Nic, Ports
 
@@ -162,12 +162,18 @@ def test_ports_carry_the_domain_and_the_rates_of_every_rank(pair):
     assert ports.nic_bytes_per_s.sum() == sum(nic.link.bytes_per_s for nic in topology.nics)
 
 
-def test_gpus_that_share_nics_through_one_another_are_one_group():
-    topology = rp.Topology((Domain((0, 1, 2, 3)),), (Nic((0, 1)), Nic((1, 2))))
+def test_gpus_that_share_all_their_nics_are_one_group():
+    topology = rp.Topology((Domain((0, 1, 2, 3)),), (Nic((0, 1)), Nic((1, 0)), Nic((2,))))
     ports = Ports.of(topology, range(4))
-    assert ports.nic_group.tolist() == [0, 0, 0, -1]
-    assert ports.nic_bytes_per_s.tolist() == [100 * GB]
-    assert ports.nic_name == ("nic of gpu 0,1,2",)
+    assert ports.nic_group.tolist() == [0, 0, 1, -1]
+    assert ports.nic_bytes_per_s.tolist() == [100 * GB, 50 * GB]
+    assert ports.nic_name == ("nic of gpu 0,1", "nic of gpu 2")
+
+
+def test_gpus_that_share_some_of_their_nics_are_refused():
+    topology = rp.Topology((Domain((0, 1, 2)),), (Nic((0, 1)), Nic((1, 2))))
+    with pytest.raises(UnsupportedError, match="NIC 0 serves GPUs \\[0, 1\\] but not GPU 2"):
+        Ports.of(topology, range(3))
 
 
 @given(st.integers(1, 12).flatmap(lambda n: topologies(range(n))))

@@ -11,8 +11,11 @@ from reshard_planner.progress import Progress, silent
 
 
 def print_text(text: str) -> None:
-    """Print lines to stdout."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    """Print lines to stdout; what the terminal cannot show is escaped."""
+    shown = text.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(
+        sys.stdout.encoding or "utf-8"
+    )
+    sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
 
 
 def print_json(value: Any) -> None:

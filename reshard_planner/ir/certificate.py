@@ -103,6 +103,15 @@ class ScheduleClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class TransferCounts:
+    """Transfers of pieces per medium, over all tensors; each is an operation per chunk of its piece."""
+
+    local: int
+    nvlink: int
+    network: int
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
     """All claims of a plan; ``verify`` recomputes each of them.
 
@@ -113,7 +122,7 @@ class Certificate:
         busiest_nvlink: busiest NVLink port in one direction.
         gap: time of the busier of the two over T*, minus 1; 0 when both are 0, null if only T* is.
         schedule: cost of the rounds.
-        transfers: transfers of pieces, over all tensors; each is an operation per chunk of its piece.
+        transfers: transfers over all media.
         transfers_by_medium: the same per medium.
         staging_nbytes: staging and scratch of the rank that needs most.
     """
@@ -125,7 +134,7 @@ class Certificate:
     gap: float | None
     schedule: ScheduleClaim
     transfers: int
-    transfers_by_medium: dict[str, int]
+    transfers_by_medium: TransferCounts
     staging_nbytes: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -180,7 +189,7 @@ def certify(
         _gap(max(nic.time_s, nvlink.time_s), bound.time),
         _schedule(spec, ops, ports, bound.time),
         len(transfers),
-        {medium.label: int((ops.medium[transfers] == medium).sum()) for medium in Medium},
+        TransferCounts(*(int((ops.medium[transfers] == medium).sum()) for medium in Medium)),
         staging_nbytes(ops),
     )
 
@@ -231,7 +240,8 @@ def _busiest(
 
 def _schedule(spec: ReshardSpec, ops: Ops, ports: Ports, bound: Fraction) -> ScheduleClaim:
     slots = int(ops.slot.max(initial=-1)) + 1
-    longest = np.zeros(slots)
+    used, slot = np.unique(ops.slot, return_inverse=True)
+    longest = np.zeros(len(used))
     for medium, port_of, rate in (
         (Medium.NETWORK, ports.nic_group, ports.nic_bytes_per_s),
         (Medium.NVLINK, np.arange(len(ports.nvlink_bytes_per_s), dtype=np.int64), ports.nvlink_bytes_per_s),
@@ -239,7 +249,7 @@ def _schedule(spec: ReshardSpec, ops: Ops, ports: Ports, bound: Fraction) -> Sch
         at = np.flatnonzero(ops.medium == medium)
         for rank in (ops.src[at], ops.dst[at]):
             port = port_of[rank]
-            key, inverse = np.unique(ops.slot[at] * max(1, len(rate)) + port, return_inverse=True)
+            key, inverse = np.unique(slot[at] * max(1, len(rate)) + port, return_inverse=True)
             load = np.zeros(len(key), dtype=np.int64)
             np.add.at(load, inverse, ops.nbytes[at])
             np.maximum.at(longest, key // max(1, len(rate)), load / rate[key % max(1, len(rate))])

@@ -56,6 +56,10 @@ class Ops:
     hi: Ints
     nbytes: Ints
 
+    def __post_init__(self) -> None:
+        for column in fields(self):
+            getattr(self, column.name).setflags(write=False)
+
     def __len__(self) -> int:
         return len(self.op)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -74,6 +74,10 @@ class Plan:
         from reshard_planner.ir.program import build_program  # noqa: PLC0415 - programs are made of plans
 
         return build_program(self, rank)
+
+    def scatter(self) -> Iterator[Program]:
+        """The programs of all ranks, ascending, to be handed out where ranks cannot all read one file."""
+        return (self.program(rank) for rank in self.ranks)
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -16,6 +15,7 @@ from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.tiles import LocalTile, SideTiles
+from reshard_planner.spec.values import Side
 from reshard_planner.transfer import Medium
 
 
@@ -142,7 +142,7 @@ class _Lowering:
 
     def __init__(self, plan: Plan, ops: Ops, rank: int) -> None:
         self.plan, self.ops, self.rank = plan, ops, rank
-        self.tiles: dict[tuple[int, str], SideTiles] = {}
+        self.tiles: dict[tuple[int, Side], SideTiles] = {}
         self.position = {int(op): at for at, op in enumerate(ops.op.tolist())}
         self.frees: dict[int, list[int]] = {}
         for at, end in enumerate(scratch_ends(ops).tolist()):
@@ -181,10 +181,9 @@ class _Lowering:
         write = self.write(at, number, tensor, box) if ops.dst[at] == self.rank else None
         return Move(int(ops.op[at]), number, box, int(ops.nbytes[at]), Medium(ops.medium[at]), read, write)
 
-    def side_tiles(self, number: int, side: str) -> SideTiles:
+    def side_tiles(self, number: int, side: Side) -> SideTiles:
         if (number, side) not in self.tiles:
-            tensor = self.plan.spec.tensors[number]
-            self.tiles[number, side] = SideTiles(tensor, "src" if side == "src" else "dst")
+            self.tiles[number, side] = SideTiles(self.plan.spec.tensors[number], side)
         return self.tiles[number, side]
 
     def read(self, at: int, number: int, tensor: TensorSpec, box: Box) -> View:
@@ -254,9 +253,3 @@ def storage_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
 def storage_nbytes(bits: int) -> int:
     """Bytes of one storage element."""
     return max(1, bits // 8)
-
-
-def message_sizes(slot: Slot) -> Iterator[tuple[int, int]]:
-    """Receiving peer and bytes of each message that a slot sends."""
-    for peer, moves in slot.sends:
-        yield peer, sum(move.nbytes for move in moves)

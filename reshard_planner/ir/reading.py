@@ -21,6 +21,7 @@ from reshard_planner.ir.digest import canonical_json, digest_of
 from reshard_planner.ir.plan import VERSION, Plan
 from reshard_planner.ir.tables import TABLE_TYPES, Column, Tables
 from reshard_planner.spec import ReshardSpec, spec_from_dict
+from reshard_planner.spec.values import MAX_DIMS
 
 FormType = TypeVar("FormType", bound=msgspec.Struct)
 
@@ -34,9 +35,6 @@ COLUMN_DTYPES = {
 
 BOX_COLUMNS = ("pieces.lo", "pieces.hi")
 """Columns with one value per dimension."""
-
-MAX_DIMS = 64
-"""Most dimensions of a tensor, those that numpy can index."""
 
 MAX_SPEC_NUMBERS = 2**22
 """Most ranks and GPUs that a spec may list, all meshes and the topology together."""

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.errors import TableError
+
 Column = NDArray[Any]
 
 
@@ -24,7 +26,10 @@ class Table:
 
     def __post_init__(self) -> None:
         for name, dtype in self.DTYPES.items():
-            column = np.ascontiguousarray(getattr(self, name), dtype=dtype)
+            given = np.asarray(getattr(self, name))
+            column = np.ascontiguousarray(given, dtype=dtype)
+            if given.dtype != column.dtype and not np.array_equal(given, column):
+                raise TableError(f"column {name} has values that do not fit its element type {dtype}")
             column.setflags(write=False)
             object.__setattr__(self, name, column)
 

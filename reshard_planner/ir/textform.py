@@ -16,7 +16,6 @@ from reshard_planner.errors import PlanFileError
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.reading import (
-    MAX_DIMS,
     check_digest,
     check_version,
     make_column,
@@ -38,6 +37,7 @@ from reshard_planner.ir.textlines import (
 )
 from reshard_planner.spec import ReshardSpec, spec_to_dict
 from reshard_planner.spec.form import VERSION as SPEC_VERSION
+from reshard_planner.spec.values import MAX_DIMS
 
 
 def dumps(plan: Plan) -> str:

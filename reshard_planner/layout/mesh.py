@@ -15,6 +15,9 @@ from reshard_planner.errors import LayoutError
 MAX_RANK = 2**24
 """Largest rank number accepted: tables are sized by it, so that a typing error cannot ask for terabytes."""
 
+MAX_AXES = 32
+"""Most axes of a mesh: numpy gives arrays no more dimensions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
@@ -51,6 +54,8 @@ class Mesh:
         """
         flat, nested = _flatten(ranks if isinstance(ranks, list | tuple) else np.asarray(ranks).tolist())
         final = nested if shape is None else tuple(int(extent) for extent in shape)
+        if shape is not None and min(final, default=1) < 1:
+            raise LayoutError(f"mesh shape {list(final)} has a size below 1")
         if shape is not None and (len(nested) != 1 or prod(final) != len(flat)):
             raise LayoutError(
                 f"mesh shape {list(final)} holds {prod(final)} ranks, but {len(flat)} are given"
@@ -58,6 +63,8 @@ class Mesh:
         names = tuple(f"axis{i}" for i in range(len(final))) if axes is None else tuple(axes)
         if len(names) != len(final):
             raise LayoutError(f"mesh of shape {list(final)} needs {len(final)} axis names, got {list(names)}")
+        if len(final) > MAX_AXES:
+            raise LayoutError(f"mesh has {len(final)} axes; expected at most {MAX_AXES}")
         if len(set(names)) != len(names):
             raise LayoutError(f"mesh axis names {list(names)} are not distinct")
         if not flat:

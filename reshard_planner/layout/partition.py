@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +33,11 @@ class Partition:
     shards: tuple[tuple[Intervals, ...], ...]
     ranks: NDArray[np.int64]
     choice: NDArray[np.int64]
-    rows: dict[int, list[int]] = field(init=False, repr=False, compare=False)
+    rows: Mapping[int, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        rows = dict(zip(self.ranks.tolist(), self.choice.tolist(), strict=True))
+        choices = map(tuple, self.choice.tolist())
+        rows = MappingProxyType(dict(zip(self.ranks.tolist(), choices, strict=True)))
         object.__setattr__(self, "rows", rows)
 
     def intervals(self, rank: int) -> tuple[Intervals, ...]:

@@ -48,8 +48,10 @@ class StridedShard:
 
 Placement = Shard | Replicate | StridedShard
 
-_SHARD = re.compile(r"(?:S|Shard)\((?:dim=)?(-?\d+)\)")
-_STRIDED = re.compile(r"(?:_S|_StridedShard|StridedShard)\((?:dim=)?(-?\d+),(?:sf=|split_factor=)?(\d+)\)")
+_SHARD = re.compile(r"(?:S|Shard)\((?:dim=)?(-?\d{1,9})\)")
+_STRIDED = re.compile(
+    r"(?:_S|_StridedShard|StridedShard)\((?:dim=)?(-?\d{1,9}),(?:sf=|split_factor=)?(\d{1,18})\)"
+)
 _REPLICATE = re.compile(r"R|Replicate(?:\(\))?")
 _PARTIAL = re.compile(r"P(?:artial)?(?:\(.*\))?|_MaskPartial.*|_NormPartial.*")
 

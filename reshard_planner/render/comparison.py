@@ -53,7 +53,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
         plan.spec.options.strategy,
         format_nbytes(payload.network_nbytes),
         _ratio(payload.network_nbytes, payload.minimum_network_nbytes),
-        f"{moved['network']} + {moved['nvlink']} + {moved['local']}",
+        f"{moved.network} + {moved.nvlink} + {moved.local}",
         format_nbytes(payload.nvlink_nbytes),
         format_s(nic.time_s),
         format_s(nvlink.time_s),

@@ -26,7 +26,7 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
     size = format_nbytes(sum(tensor.nbytes for tensor in spec.tensors))
     sides = f"{_storing(plan, 'src')} before, {_storing(plan, 'dst')} after, {len(plan.ranks)} in all"
     moved = claims.transfers_by_medium
-    network = _moved(payload.network_nbytes, moved, "network")
+    network = _moved(payload.network_nbytes, moved.network)
     least = format_nbytes(payload.minimum_network_nbytes)
     messages, peers = (
         format_count(schedule.messages, "message"),
@@ -37,8 +37,8 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
         ("ranks", sides),
         ("strategy", plain(spec.options.strategy)),
         ("network", f"{network}; minimum {least}"),
-        ("NVLink", _moved(payload.nvlink_nbytes, moved, "nvlink")),
-        ("local", _moved(payload.local_nbytes, moved, "local")),
+        ("NVLink", _moved(payload.nvlink_nbytes, moved.nvlink)),
+        ("local", _moved(payload.local_nbytes, moved.local)),
         ("bound T*", _bound(plan)),
         ("busiest NIC", _busiest(claims.busiest_nic)),
         ("busiest NVLink", _busiest(claims.busiest_nvlink)),
@@ -54,8 +54,8 @@ def _storing(plan: Plan, side: Side) -> int:
     return len({rank for mesh in meshes for rank in mesh.ranks})
 
 
-def _moved(nbytes: int, transfers: dict[str, int], medium: str) -> str:
-    return f"{format_nbytes(nbytes)} in {format_count(transfers.get(medium, 0), 'transfer')}"
+def _moved(nbytes: int, transfers: int) -> str:
+    return f"{format_nbytes(nbytes)} in {format_count(transfers, 'transfer')}"
 
 
 def _bound(plan: Plan) -> str:

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from reshard_planner.dtypes import canonical_dtype
 from reshard_planner.errors import InputError, LayoutError, SpecError, UnsupportedError
 from reshard_planner.forms import convert
 from reshard_planner.intset import format_ints, parse_ints
 from reshard_planner.layout import Layout, Mesh
 from reshard_planner.spec.sizes import parse_nbytes
 from reshard_planner.spec.values import Options, ReshardSpec, TensorSpec
-from reshard_planner.topology import Topology
 from reshard_planner.topology.form import from_form
 
 T = TypeVar("T")
@@ -151,7 +151,8 @@ def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
             layout = convert(entry, LayoutForm, where)
             layouts.append(_layout(layout, meshes, where))
             shapes[side] = _agree(shapes[side], layout.shape, index, form.shape, f"{where}.shape")
-            dtypes[side] = _agree(dtypes[side], layout.dtype, index, form.dtype, f"{where}.dtype")
+            dtype = None if layout.dtype is None else canonical_dtype(layout.dtype)
+            dtypes[side] = _agree(dtypes[side], dtype, index, form.dtype, f"{where}.dtype")
         sides[side] = layouts
     shape, dtype = shapes["src"], dtypes["src"]
     if shape is None or dtype is None:
@@ -243,7 +244,7 @@ def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
             }
             for tensor in spec.tensors
         ],
-        "topology": _topology_dict(spec.topology),
+        "topology": spec.topology.to_dict(),
         "options": {
             "strategy": spec.options.strategy,
             "staging": spec.options.staging_nbytes,
@@ -251,7 +252,3 @@ def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
             "min_message": spec.options.min_message_nbytes,
         },
     }
-
-
-def _topology_dict(topology: Topology) -> dict[str, Any]:
-    return topology.to_dict()

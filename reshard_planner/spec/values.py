@@ -18,12 +18,15 @@ from reshard_planner.errors import (
     UnsupportedError,
 )
 from reshard_planner.layout import Layout, Partition
-from reshard_planner.topology import Topology
+from reshard_planner.topology import Ports, Topology
 
 Side = Literal["src", "dst"]
 
 MAX_NBYTES = 2**62
-"""Largest tensor accepted: sums of bytes over ranks must stay within 64-bit integers."""
+"""Most bytes that all ranks together may receive: sums of bytes are 64-bit integers."""
+
+MAX_LAG = 1024
+"""Largest lag: offsets are 32-bit integers, and trees may be thousands of transfers deep."""
 
 MAX_DIMS = 16
 """Most dimensions of a tensor: atoms are laid out on an array of as many."""
@@ -187,10 +190,14 @@ class Options:
     min_message_nbytes: int = 4 * 2**20
 
     def __post_init__(self) -> None:
-        for key in ("staging_nbytes", "lag", "min_message_nbytes"):
+        for key, most in (
+            ("staging_nbytes", MAX_NBYTES),
+            ("lag", MAX_LAG),
+            ("min_message_nbytes", MAX_NBYTES),
+        ):
             value = getattr(self, key)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < MAX_NBYTES:
-                raise SpecError(f"options: {key} is {value!r}; expected an integer of at least 1")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise SpecError(f"options: {key} is {value!r}; expected an integer from 1 to {most}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +233,12 @@ class ReshardSpec:
                 raise SpecError(f"tensor name {tensor.name!r} is used twice; expected distinct names")
             names.add(tensor.name)
         object.__setattr__(self, "tensors", members)
+        moved = sum(tensor.nbytes for tensor in members) * max(1, len(self.ranks))
+        if moved > MAX_NBYTES:
+            raise SpecError(
+                f"the tensors have {sum(tensor.nbytes for tensor in members)} bytes for"
+                f" {len(self.ranks)} ranks; expected at most {MAX_NBYTES} bytes on all ranks together"
+            )
         if topology is None:
             topology = Topology.uniform(max(self.ranks, default=0) + 1, 8)
         object.__setattr__(self, "topology", topology)
@@ -233,8 +246,6 @@ class ReshardSpec:
         self._check_ranks()
 
     def _check_ranks(self) -> None:
-        from reshard_planner.topology import Ports  # noqa: PLC0415 - only for its check
-
         Ports.of(self.topology, self.ranks)
 
     @property

@@ -20,6 +20,9 @@ from reshard_planner.topology.presets import PRESETS
 
 Ints = str | list[int]
 
+MAX_NUMBER = 2**53
+"""Largest rate, share or time read: up to here integers and floating-point numbers agree."""
+
 
 class LinkForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Speed of every NIC or NVLink port; absent fields keep their defaults."""
@@ -88,7 +91,7 @@ def from_form(raw: object, ranks: int, base: Path, path: str = "topology") -> To
     rank_map = None if form.rank_map is None else tuple(_ints(form.rank_map, f"{path}.rank_map"))
     gpus = ranks if rank_map is None else max(rank_map, default=0) + 1
     if form.file is not None:
-        return _from_file(form.file, ranks, base, path, rank_map)
+        return _from_file(form.file, gpus, base, path, rank_map)
     if form.preset is not None:
         return _from_preset(form, gpus, path, rank_map)
     if form.domains is not None:
@@ -137,14 +140,17 @@ def _from_domains(form: TopologyForm, path: str, rank_map: tuple[int, ...] | Non
     return Topology(tuple(domains), tuple(nics), rank_map, form.name or "custom")
 
 
-def _from_file(name: str, ranks: int, base: Path, path: str, rank_map: tuple[int, ...] | None) -> Topology:
+def _from_file(name: str, gpus: int, base: Path, path: str, rank_map: tuple[int, ...] | None) -> Topology:
     from reshard_planner.document import read_document  # noqa: PLC0415 - YAML is slow to import
 
     target = base / name
-    raw = read_document(target)
+    try:
+        raw = read_document(target)
+    except SpecError as error:
+        raise SpecError(f"{path}.file: {error}") from None
     if isinstance(raw, dict) and raw.get("file") is not None:
         raise SpecError(f"{path}.file {name!r} refers to another file; expected a topology")
-    topology = from_form(raw, ranks, target.parent, name)
+    topology = from_form(raw, gpus, target.parent, name)
     return topology if rank_map is None else replace(topology, rank_map=rank_map)
 
 
@@ -178,14 +184,13 @@ def _link_dict(link: Link) -> dict[str, Any]:
 def _link(form: LinkForm | None, default: Link) -> Link:
     if form is None:
         return default
-    rate = default.bytes_per_s if form.bytes_per_s is None else form.bytes_per_s
-    if rate != rate or abs(rate) > 2**53:  # noqa: PLR0124 - not a number
-        raise TopologyError(f"bytes_per_s {rate} must be positive and below 2^53")
-    return Link(
-        round(rate),
-        default.efficiency if form.efficiency is None else float(form.efficiency),
-        default.latency_s if form.latency_s is None else float(form.latency_s),
-    )
+    given = {name: value for name in LinkForm.__struct_fields__ if (value := getattr(form, name)) is not None}
+    for name, value in given.items():
+        if not 0 <= value <= MAX_NUMBER:
+            raise TopologyError(f"{name} is {value!r:.40}; expected a number from 0 to {MAX_NUMBER}")
+    if "bytes_per_s" in given:
+        given["bytes_per_s"] = round(given["bytes_per_s"])
+    return replace(default, **given)
 
 
 def _ints(value: Ints, path: str) -> list[int]:

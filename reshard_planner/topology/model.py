@@ -156,8 +156,11 @@ class Topology:
         Raises:
             TopologyError: if a number is not positive.
         """
-        if gpus < 1 or gpus_per_domain < 1:
-            raise TopologyError(f"{gpus} GPUs in domains of {gpus_per_domain}: both must be at least 1")
+        if not 1 <= gpus <= MAX_RANK or gpus_per_domain < 1:
+            raise TopologyError(
+                f"{gpus} GPUs in domains of {gpus_per_domain}; expected 1 to {MAX_RANK} GPUs,"
+                " and at least 1 in each domain"
+            )
         starts = range(0, gpus, gpus_per_domain)
         lists = [range(start, min(gpus, start + gpus_per_domain)) for start in starts]
         return cls.from_domains(lists, nic, nvlink, rank_map)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.errors import TopologyError
+from reshard_planner.errors import TopologyError, UnsupportedError
 from reshard_planner.topology.model import Topology
 
 
@@ -35,12 +35,23 @@ class Ports:
     nic_domain: NDArray[np.int64]
     nvlink_bytes_per_s: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        for column in (
+            self.domain,
+            self.nic_group,
+            self.nic_bytes_per_s,
+            self.nic_domain,
+            self.nvlink_bytes_per_s,
+        ):
+            column.setflags(write=False)
+
     @classmethod
     def of(cls, topology: Topology, ranks: Iterable[int]) -> Ports:
         """Look up the given ranks.
 
         Raises:
             TopologyError: if a rank runs on no GPU of the topology.
+            UnsupportedError: if GPUs share some of their NICs and not others.
         """
         home = {gpu: index for index, domain in enumerate(topology.domains) for gpu in domain.gpus}
         group_of, rates, names = _nic_groups(topology)
@@ -92,5 +103,12 @@ def _nic_groups(topology: Topology) -> tuple[dict[int, int], list[int], list[str
         rates[group] += nic.link.bytes_per_s
         members[group].update(nic.gpus)
     group_of = {gpu: group_of_root[find(gpu)] for gpu in parent}
+    for index, nic in enumerate(topology.nics):
+        outside = members[group_of[nic.gpus[0]]].difference(nic.gpus)
+        if outside:
+            raise UnsupportedError(
+                f"NIC {index} serves GPUs {sorted(set(nic.gpus))} but not GPU {min(outside)}, which shares"
+                " another NIC with them; GPUs that share only some of their NICs are not implemented yet"
+            )
     names = ["nic of gpu " + ",".join(map(str, sorted(gpus))) for gpus in members]
     return group_of, rates, names

@@ -24,7 +24,7 @@ def check_payload(subject: Subject) -> None:
     Raises:
         PayloadError: with both figures.
     """
-    if subject.strategy is None or not subject.strategy.claims_least:
+    if not subject.claims_least:
         return
     ops = subject.ops
     moved = int(ops.nbytes[ops.medium == Medium.NETWORK].sum())
@@ -39,7 +39,7 @@ def check_staging(subject: Subject) -> None:
     Raises:
         StagingError: with both figures.
     """
-    if subject.strategy is None or not subject.strategy.claims_least:
+    if not subject.claims_least:
         return
     used, budget = staging_nbytes(subject.ops), subject.plan.spec.options.staging_nbytes
     if used > budget:

@@ -38,11 +38,12 @@ def check_units(subject: Subject) -> None:
                 raise CoverageError(
                     f"tensor {tensor.name!r}, part {part}: units disagree on n_chunks {counts}"
                 )
-            wanted = range(counts.pop() if counts else 1)
-            if [chunk for chunk, _ in found] != list(wanted):
+            wanted = counts.pop() if counts else 1
+            chunks = [chunk for chunk, _ in found]
+            if len(chunks) != wanted or chunks != list(range(wanted)):
                 raise CoverageError(
-                    f"tensor {tensor.name!r}, part {part}: chunks {[chunk for chunk, _ in found]} are"
-                    f" scheduled; expected each of 0 to {len(wanted) - 1} once"
+                    f"tensor {tensor.name!r}, part {part}: {len(chunks)} chunks are scheduled,"
+                    f" {len(set(chunks))} of them distinct; expected each of 0 to {wanted - 1} once"
                 )
     if seen:
         number, part = min(seen)

@@ -28,6 +28,11 @@ class Subject:
         """The strategy that the plan names, if this release knows it."""
         return STRATEGIES.get(self.plan.spec.options.strategy)
 
+    @property
+    def claims_least(self) -> bool:
+        """Whether the strategy claims the least payload within the staging budget."""
+        return self.strategy is not None and self.strategy.claims_least
+
     @cached_property
     def ports(self) -> Ports:
         return Ports.of(self.plan.spec.topology, self.plan.ranks)

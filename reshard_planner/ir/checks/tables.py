@@ -121,7 +121,7 @@ def _check_pieces(subject: Subject) -> None:
                 f"pieces: row {row} has the box {box}; expected a non-empty box of whole bytes within"
                 f" {list(tensor.shape)}"
             )
-        check_range("pieces", "cut_dim", pieces.cut_dim[rows], 0 if ndim else -1, max(ndim, 0))
+        check_range("pieces", "cut_dim", pieces.cut_dim[rows], 0 if ndim else -1, ndim)
 
 
 def _check_routes(subject: Subject) -> None:
