@@ -65,12 +65,7 @@ class Box:
         return tuple(slice(l, h) for l, h in zip(self.lo, self.hi, strict=True))
 
     def chunk(self, dim: int, index: int, count: int, align: int = 1) -> Box:
-        """Range ``index`` of ``count`` near-equal ranges along ``dim``; see :func:`chunk_range`.
-
-        A ``dim`` of -1 leaves the box whole, as for a 0-d tensor.
-        """
-        if dim < 0:
-            return self if index == 0 else Box(self.lo, self.lo)
+        """Range ``index`` of ``count`` near-equal ranges along ``dim``; see :func:`chunk_range`."""
         return self.replace(dim, *chunk_range(self.lo[dim], self.hi[dim], index, count, align))
 
     def chunks(self, dim: int, count: int, align: int = 1) -> Iterator[Box]:

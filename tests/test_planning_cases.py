@@ -197,7 +197,7 @@ def test_impossible_spec_files_are_refused_alike(case):
 def test_spec_files_give_the_same_plan(case):
     from_file = rp.spec.spec_from_dict(json.loads(json.dumps(as_document(case))))
     assert from_file.tensors == build(case).tensors
-    assert rp.compile(from_file).certificate.payload == rp.compile(build(case)).certificate.payload
+    assert rp.compile(from_file).tables == rp.compile(build(case)).tables
 
 
 def declare_and_run(spec: rp.ReshardSpec, case: dict[str, Any]) -> None:

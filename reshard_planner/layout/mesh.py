@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reshard_planner.errors import LayoutError
 
-MAX_RANK = 2**24
+MAX_RANK = 2**20
 """Largest rank number accepted: tables are sized by it, so that a typing error cannot ask for terabytes."""
 
 MAX_AXES = 32
