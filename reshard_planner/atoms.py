@@ -54,8 +54,8 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     src, dst = tensor.partitions("src"), tensor.partitions("dst")
     partitions = (*src, *dst)
     cuts = [_cuts(partitions, dim, size) for dim, size in enumerate(tensor.shape)]
-    grid = tuple(max(0, len(cut) - 1) for cut in cuts)
-    keys = [_shard_keys(partition, cuts, grid) for partition in partitions]
+    extents = tuple(max(0, len(cut) - 1) for cut in cuts)
+    keys = [_shard_keys(partition, cuts, extents) for partition in partitions]
     holder_of, holders = _rank_sets(src, keys[: len(src)])
     needer_of, needers = _rank_sets(dst, keys[len(src) :])
     pair = holder_of * max(1, len(needers)) + needer_of
@@ -63,9 +63,9 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     by_appearance = np.argsort(np.argsort(first, kind="stable"), kind="stable")
     class_of = by_appearance[class_of.reshape(-1)]
     count = len(class_of)
-    index = np.unravel_index(np.arange(count), grid) if grid else ()
-    lo = np.empty((count, len(grid)), dtype=np.int64)
-    hi = np.empty((count, len(grid)), dtype=np.int64)
+    index = np.unravel_index(np.arange(count), extents) if extents else ()
+    lo = np.empty((count, len(extents)), dtype=np.int64)
+    hi = np.empty((count, len(extents)), dtype=np.int64)
     for dim, cut in enumerate(cuts):
         lo[:, dim] = cut[index[dim]]
         hi[:, dim] = cut[index[dim] + 1]
@@ -95,18 +95,18 @@ def _cuts(partitions: tuple[Partition, ...], dim: int, size: int) -> NDArray[np.
 
 
 def _shard_keys(
-    partition: Partition, cuts: list[NDArray[np.int64]], grid: tuple[int, ...]
+    partition: Partition, cuts: list[NDArray[np.int64]], extents: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """The shard that every atom of the product lies in, as one number per atom."""
-    key = np.zeros(grid, dtype=np.int64)
+    key = np.zeros(extents, dtype=np.int64)
     for dim, cut in enumerate(cuts):
-        shard_of = np.zeros(grid[dim], dtype=np.int64)
+        shard_of = np.zeros(extents[dim], dtype=np.int64)
         for shard, intervals in enumerate(partition.shards[dim]):
             for lo, hi in intervals:
                 first, last = np.searchsorted(cut, (lo, hi))
                 shard_of[first:last] = shard
-        along = [1] * len(grid)
-        along[dim] = grid[dim]
+        along = [1] * len(extents)
+        along[dim] = extents[dim]
         key = key * len(partition.shards[dim]) + shard_of.reshape(along)
     return key.reshape(-1)
 

@@ -428,7 +428,7 @@ def test_disjointness_agrees_with_pairwise_intersection(rows):
 
 
 def test_disjointness_of_more_boxes_than_fit_one_grid_is_found(monkeypatch):
-    monkeypatch.setattr("reshard_planner.ir.checks.coverage.MAX_CELLS", 16)
+    monkeypatch.setattr("reshard_planner.ir.checks.coverage.MAX_CORNERS", 16)
     grid = np.indices((12, 12)).reshape(2, -1).T.astype(np.int64)
     assert are_disjoint(grid, grid + 1)
     wide = grid + 1

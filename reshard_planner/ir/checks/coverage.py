@@ -11,8 +11,8 @@ from reshard_planner.ir.checks.subject import Subject
 
 Ints = NDArray[np.int64]
 
-MAX_CELLS = 2**24
-"""Largest grid that boxes are painted on at once."""
+MAX_CORNERS = 2**24
+"""Most corners of boxes that are counted at once."""
 
 
 def check_units(subject: Subject) -> None:
@@ -150,15 +150,15 @@ def are_disjoint(lo: Ints, hi: Ints) -> bool:
     lo, hi = lo[:, varying], hi[:, varying]
     if not lo.shape[1]:
         return False
-    cells = 1
+    count = 1
     ranges: list[tuple[Ints, Ints]] = []
     sizes: list[int] = []
     for dim in range(lo.shape[1]):
         cut = np.unique(np.concatenate((lo[:, dim], hi[:, dim])))
         ranges.append((np.searchsorted(cut, lo[:, dim]), np.searchsorted(cut, hi[:, dim])))
         sizes.append(len(cut))
-        cells *= len(cut)
-    if cells > MAX_CELLS:
+        count *= len(cut)
+    if count > MAX_CORNERS:
         return _are_disjoint_halves(lo, hi)
     corners = np.zeros(sizes, dtype=np.int32)
     for corner in np.ndindex(*(2,) * len(ranges)):
