@@ -122,3 +122,13 @@ def test_equal_layouts_move_nothing_between_ranks(strategy):
     spec = rp.ReshardSpec([rp.TensorSpec("w", (8, 8), "bfloat16", TP4, TP4)], rp.Topology.uniform(4, 2))
     payload = rp.compile(spec, strategy).certificate.payload
     assert (payload.network_nbytes, payload.nvlink_nbytes, payload.local_nbytes) == (0, 0, 128)
+
+
+def test_empty_tensors_beside_one_that_is_split_keep_groups_of_their_own():
+    one, many = rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([4, 5, 6, 7]), ["R"])
+    empty = [rp.TensorSpec(name, (0, 3), "float32", one, many) for name in ("none", "nothing")]
+    split = rp.TensorSpec("w", (2, 1024), "float32", one, many)
+    plan = rp.compile(rp.ReshardSpec([split, *empty], rp.Topology.uniform(8, 4)))
+    rp.verify(plan)
+    assert plan.certificate.transfers_by_medium.network == 4
+    assert plan.groups.group_of[0] not in plan.groups.group_of[1:]

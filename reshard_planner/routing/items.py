@@ -51,7 +51,7 @@ def make_items(problem: Problem, limit: int | None) -> tuple[list[Item], list[tu
         demands = by_geometry.get(number, [])
         largest = max((demand.nbytes for demand in demands), default=0)
         count = len(geometry.tensors)
-        wanted = 1 if limit is None else min(count, -(-largest // limit))
+        wanted = 1 if limit is None else max(1, min(count, -(-largest // limit)))
         for part in range(wanted):
             tensors = geometry.tensors[part::wanted]
             for demand in demands:
