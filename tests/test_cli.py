@@ -303,6 +303,14 @@ BAD_SPECS = {
         edited(tensors__0__dst__shape=[8, 9]),
         ["tensors[0]", "source shape [8, 8]", "destination shape [8, 9]"],
     ),
+    "both sides differ from the tensor": (
+        edited(tensors__0__src__shape=[4, 4], tensors__0__dst__shape=[4, 4]),
+        ["tensors[0].shape is [8, 8]", "[4, 4]"],
+    ),
+    "both dtypes differ from the tensor's": (
+        edited(tensors__0__src__dtype="half", tensors__0__dst__dtype="float16"),
+        ["tensors[0].dtype is 'bfloat16'", "'float16'"],
+    ),
     "dtypes differ": (
         edited(tensors__0__dst__dtype="float32"),
         ["tensors[0]", "bfloat16", "float32", "cast"],

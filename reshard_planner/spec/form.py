@@ -138,23 +138,23 @@ def _shaped(ranks: list[Any], axes: dict[str, int] | list[str] | None) -> Mesh:
 
 def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
     form = convert(raw, TensorForm, path)
-    sides = {}
+    outer_dtype = _dtype(form.dtype, f"{path}.dtype")
+    layouts: dict[str, list[Layout]] = {"src": [], "dst": []}
     shapes: dict[str, list[int] | None] = {}
     dtypes: dict[str, str | None] = {}
-    for side in ("src", "dst"):
+    for side, found in layouts.items():
         given = getattr(form, side)
-        entries = given if isinstance(given, list) else [given]
-        layouts = []
-        shapes[side], dtypes[side] = form.shape, form.dtype
-        for index, entry in enumerate(entries):
+        for index, entry in enumerate(given if isinstance(given, list) else [given]):
             where = f"{path}.{side}[{index}]" if isinstance(given, list) else f"{path}.{side}"
             layout = convert(entry, LayoutForm, where)
-            layouts.append(_layout(layout, meshes, where))
-            shapes[side] = _agree(shapes[side], layout.shape, index, form.shape, f"{where}.shape")
-            dtype = None if layout.dtype is None else canonical_dtype(layout.dtype)
-            dtypes[side] = _agree(dtypes[side], dtype, index, form.dtype, f"{where}.dtype")
-        sides[side] = layouts
-    shape, dtype = shapes["src"], dtypes["src"]
+            found.append(_layout(layout, meshes, where))
+            dtype = _dtype(layout.dtype, f"{where}.dtype")
+            _agree(shapes, side, form.shape if layout.shape is None else layout.shape, f"{where}.shape")
+            _agree(dtypes, side, dtype or outer_dtype, f"{where}.dtype")
+    for name, outer, sides in (("shape", form.shape, shapes), ("dtype", outer_dtype, dtypes)):
+        if outer is not None and sides and outer not in sides.values():
+            raise SpecError(f"{path}.{name} is {outer!r}, but both sides say {sides['src']!r}")
+    shape, dtype = shapes.get("src", form.shape), dtypes.get("src", outer_dtype)
     if shape is None or dtype is None:
         missing = "shape" if shape is None else "dtype"
         raise SpecError(f"{path} lacks the field {missing!r}")
@@ -163,23 +163,28 @@ def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
             form.name,
             shape,
             dtype,
-            sides["src"],
-            sides["dst"],
-            dst_shape=shapes["dst"],
-            dst_dtype=dtypes["dst"],
+            layouts["src"],
+            layouts["dst"],
+            dst_shape=shapes.get("dst"),
+            dst_dtype=dtypes.get("dst"),
             cast=form.cast,
         )
     except InputError as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _agree(known: T | None, given: T | None, index: int, outer: T | None, path: str) -> T | None:
-    """The shape or dtype of a side; all layouts of one side must say the same."""
-    if given is None:
-        return known
-    if index and known not in (None, given) and known is not outer:
-        raise SpecError(f"{path} is {given!r}, but another layout of the same side says {known!r}")
-    return given
+def _dtype(text: str | None, path: str) -> str | None:
+    try:
+        return None if text is None else canonical_dtype(text)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from None
+
+
+def _agree(sides: dict[str, T | None], side: str, says: T | None, path: str) -> None:
+    """Note the shape or dtype of a side; all of its layouts must say the same."""
+    known = sides.setdefault(side, says)
+    if known != says:
+        raise SpecError(f"{path} is {says!r}, but another layout of the same side says {known!r}")
 
 
 def _layout(form: LayoutForm, meshes: dict[str, Mesh], path: str) -> Layout:
