@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 _RANGE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?")
-_LIMIT = 2**24
+_LIMIT = 2**20
 
 
 def parse_ints(text: str) -> list[int]:

@@ -19,9 +19,11 @@ class _StrictLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoad
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         seen = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise SpecError(
+                    f"line {key_node.start_mark.line + 1} has a {key_node.id} as a key; expected text"
+                )
             key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str | int | float | bool | None):
-                raise SpecError(f"line {key_node.start_mark.line + 1} has the key {key!r}; expected a string")
             if key in seen:
                 raise SpecError(f"line {key_node.start_mark.line + 1} gives the field {key!r} twice")
             seen.add(key)
@@ -47,6 +49,9 @@ def parse_yaml(text: str) -> object:
         raise SpecError(f"not valid YAML at line {line}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise SpecError(f"not valid YAML: {str(error).splitlines()[0]}") from None
+    except (KeyError, AttributeError, TypeError) as error:
+        # how the loader's own constructors fail on tags that do not fit their text
+        raise SpecError(f"not valid YAML: a tag does not fit its value ({type(error).__name__})") from None
     if _count(value, {}) > MAX_VALUES:
         raise SpecError(f"its aliases stand for too many values; expected at most {MAX_VALUES}")
     return value

@@ -329,6 +329,14 @@ BAD_SPECS = {
     "a key twice": (REPLICAS + "version: 1\n", ["'version'", "twice"]),
     "a list": ("- 1\n", ["mapping"]),
     "nothing": ("", ["None", "mapping"]),
+    "a tag that does not fit": ('version: !!bool "x"\n', ["YAML", "tag"]),
+    "a date that is none": ('version: !!timestamp "x"\n', ["YAML", "tag"]),
+    "a list as a key": ("? [1, 2]\n: 1\n", ["line 1", "sequence", "key"]),
+    "GPU twice among many": (
+        edited(topology={"gpus_per_domain": 8, "rank_map": "0-200000,200000"}),
+        ["rank_map", "GPU 200000", "twice"],
+    ),
+    "more ranks than any cluster has": (edited(meshes__train__ranks="0-16777215"), ["ranks", "16777215"]),
     "python tags": ("version: !!python/object/apply:os.system ['true']\n", ["YAML"]),
 }
 

@@ -582,7 +582,7 @@ BROKEN_LINES = [
     (r'"tp": 2', '"tp": 3', "LINE is .*; spec: meshes.m0: "),
     (r"ranks 0-1", "ranks 1-0", "LINE is .*; spec: meshes.m0.ranks: range '1-0' runs backwards"),
     (r"tensor 0", "tensor 1", "LINE is .*; expected the number 0"),
-    (r"bfloat16", "float15", r"LINE is .*; spec: tensors\[0\]: dtype 'float15'"),
+    (r"bfloat16", "float15", r"LINE is .*; spec: tensors\[0\].dtype: dtype 'float15'"),
     (r"S\(1\)", "S(2)", r"LINE is .*; spec: tensors\[0\]: "),
     (r"efficiency 0.7", "efficiency x", "LINE is .*; not valid JSON"),
     (r"gap 0.0", "gap 0,0", "LINE is .*; not valid JSON"),

@@ -115,9 +115,11 @@ class Topology:
             for rank, gpu in enumerate(self.rank_map):
                 if gpu not in home:
                     raise TopologyError(f"rank_map puts rank {rank} on GPU {gpu}, which is in no domain")
-            if len(set(self.rank_map)) != len(self.rank_map):
-                twice = next(gpu for gpu in self.rank_map if self.rank_map.count(gpu) > 1)
-                raise TopologyError(f"rank_map uses GPU {twice} twice; expected one rank per GPU")
+            seen: set[int] = set()
+            for gpu in self.rank_map:
+                if gpu in seen:
+                    raise TopologyError(f"rank_map uses GPU {gpu} twice; expected one rank per GPU")
+                seen.add(gpu)
 
     @classmethod
     def from_domains(
