@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 from strategies import specs
 
 import reshard_planner as rp
+from reshard_planner.cli import main
 from reshard_planner.errors import DigestError, PlanFileError
 from reshard_planner.ir import forms, jsonform, textform
 from reshard_planner.ir.digest import block_hashes, canonical_json, destination_index, header_digest
@@ -693,3 +694,41 @@ def test_show_says_so_where_nothing_happens():
     assert textform.show(plan, slot=99) == "no rank has operations in slot 99\n"
     assert textform.show(plan, rank=99) == "rank 99 has no operations\n"
     assert textform.show(plan, rank=0, slot=99) == "rank 0 has no operations in slot 99\n"
+
+
+@pytest.mark.parametrize("where", [(), ("payload",), ("schedule",), ("transfers_by_medium",)])
+def test_claims_that_no_certificate_makes_are_refused(where):
+    raw = json.loads(jsonform.dumps(sample_plans()["optimal"]))
+    inner = raw["certificate"]
+    for key in where:
+        inner = inner[key]
+    inner["network_mb"] = 7
+    with pytest.raises(PlanFileError, match="unknown field 'network_mb'"):
+        jsonform.loads(json.dumps(raw), check=False)
+
+
+@pytest.mark.parametrize("start", ["certificate staging_nbytes", "mesh m0"])
+def test_claims_and_meshes_given_twice_are_refused(start):
+    text = textform.dumps(sample_plans()["optimal"])
+    line = next(line for line in text.splitlines() if line.startswith(start))
+    with pytest.raises(PlanFileError, match=f"{start.split()[1]} is given twice"):
+        textform.loads(text.replace(line, f"{line}\n{line}"), check=False)
+
+
+@pytest.mark.parametrize("damaged", ["index.by_dst", "header"])
+def test_verify_looks_at_what_only_the_file_holds(damaged, tmp_path, capsys):
+    path = tmp_path / "plan.reshard"
+    sample_plans()["optimal"].save(path)
+    with safe_open(path, framework="np") as stored:
+        header = stored.metadata()["reshard_plan"]
+        columns = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - not a mapping
+    if damaged == "header":
+        raw = json.loads(header)
+        raw["blocks"]["routes.src"] = ["0" * 64]
+        header = json.dumps(raw)
+    else:
+        columns[damaged] = np.zeros_like(columns[damaged])
+    save_file(columns, path, metadata={"reshard_plan": header})
+    assert main(["verify", str(path)]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)

@@ -434,3 +434,43 @@ def test_disjointness_of_more_boxes_than_fit_one_grid_is_found(monkeypatch):
     wide = grid + 1
     wide[77, 0] += 1
     assert not are_disjoint(grid, wide)
+
+
+LENDERS = {
+    "element size": (((10,), "uint8"), ((10,), "uint4"), ([[0], [5]], [[5], [10]]), 0),
+    "dimensions": (((4, 4), "uint8"), ((4,), "uint8"), ([[0, 0]], [[4, 4]]), 0),
+    "cut dimension": (((4, 4), "uint8"), ((4,), "uint8"), ([[0, 0]], [[4, 4]]), 1),
+}
+FROM, TO = rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([1]), ["R"])
+
+
+@pytest.mark.parametrize("name", sorted(LENDERS))
+def test_routes_are_not_lent_to_another_shape_or_element_size(name):
+    lender, borrower, (lo, hi), cut_dim = LENDERS[name]
+    tensors = [rp.TensorSpec(name, *kind, FROM, TO) for name, kind in (("a", lender), ("b", borrower))]
+    zeros, ones = [0] * len(lo), [1] * len(lo)
+    nvlink, fanout = [Medium.NVLINK] * len(lo), [Role.FANOUT] * len(lo)
+    tables = Tables(
+        Groups([0, 1], [0, 0], [], [], []),
+        Pieces(zeros, zeros, [cut_dim] * len(lo), lo, hi),
+        Routes(range(len(lo)), [-1] * len(lo), zeros, ones, nvlink, fanout, zeros, zeros, zeros),
+        Schedule([0, 1], [0, 1], [0, 0], [0, 0], [1, 1], [0, 0]),
+    )
+    plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology.from_domains([[0, 1]])))
+    with pytest.raises(TableError, match="group 1 uses the routes of group 0"):
+        rp.verify(reseal(plan, tables))
+
+
+@pytest.mark.parametrize("size", [2**53, 2**55])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tensors_of_petabytes_are_counted_to_the_byte(size, strategy):
+    tensor = rp.TensorSpec("w", (size,), "uint8", FROM, TO)
+    options = rp.Options(staging_nbytes=2**56, min_message_nbytes=2**50)
+    plan = rp.compile(rp.ReshardSpec([tensor], rp.Topology.from_domains([[0], [1]]), options), strategy)
+    rp.verify(plan)
+    assert plan.certificate.payload.network_nbytes == size
+
+
+def test_tensors_too_large_to_count_are_refused():
+    with pytest.raises(rp.InputError, match="larger than"):
+        rp.TensorSpec("w", (2**57,), "uint8", FROM, TO)

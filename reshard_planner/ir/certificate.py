@@ -150,9 +150,21 @@ class Certificate:
             PlanFileError: if a field is missing, unknown or of the wrong type.
         """
         try:
-            return msgspec.convert(raw, cls, strict=True)
+            certificate: Certificate = msgspec.convert(raw, cls, strict=True)
         except msgspec.ValidationError as error:
             raise PlanFileError(f"certificate: {error}") from None
+        _refuse_unknown("certificate", raw, certificate.to_dict())
+        return certificate
+
+
+def _refuse_unknown(path: str, raw: object, known: object) -> None:
+    if isinstance(raw, dict) and isinstance(known, dict):
+        for name, value in raw.items():
+            if name not in known:
+                raise PlanFileError(
+                    f"{path} has the unknown field {name!r}; expected one of {', '.join(known)}"
+                )
+            _refuse_unknown(f"{path}.{name}", value, known[name])
 
 
 def certify(

@@ -167,8 +167,8 @@ class Expansion:
             start, stop = pieces.lo[root[at], d], pieces.hi[root[at], d]
             align = np.where(d == ndim[tensor[at]] - 1, steps[tensor[at]], 1)
             extent = (stop - start) // align
-            first = start + align * (extent * chunk[at] // n_chunks[at])
-            last = start + align * (extent * (chunk[at] + 1) // n_chunks[at])
+            first = start + align * _share(extent, chunk[at], n_chunks[at])
+            last = start + align * _share(extent, chunk[at] + 1, n_chunks[at])
             lo[at, d] = np.maximum(lo[at, d], first)
             hi[at, d] = np.maximum(lo[at, d], np.minimum(hi[at, d], last))
         volume = np.prod(hi - lo, axis=1, dtype=np.int64)
@@ -186,3 +186,8 @@ class Expansion:
             if mapping is not None and len(at):
                 src[at], dst[at] = mapping[src[at]], mapping[dst[at]]
         return src, dst
+
+
+def _share(extent: Ints, part: Ints, parts: Ints) -> Ints:
+    """``floor(extent * part / parts)``, without the product, which may exceed 64 bits."""
+    return extent // parts * part + extent % parts * part // parts

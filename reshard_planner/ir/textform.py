@@ -128,6 +128,8 @@ def loads(text: str, *, check: bool = True) -> Plan:
     claims = {}
     while lines.comes("certificate"):
         fields = lines.take("certificate")
+        if fields["claim"] in claims:
+            lines.fail(f"the claim {fields['claim']} is given twice")
         claims[fields["claim"]] = lines.json(fields["value"])
     certificate = read_certificate(claims)
     columns = {**_read_groups(lines), **_read_pieces(lines), **_read_routes(lines)}
@@ -159,6 +161,8 @@ def _read_spec(lines: LineReader) -> ReshardSpec:
     meshes: dict[str, Any] = {}
     while lines.comes("mesh"):
         fields = lines.take("mesh")
+        if fields["mesh"] in meshes:
+            lines.fail(f"the mesh {fields['mesh']} is given twice")
         origin[f"meshes.{fields['mesh']}"] = lines.at
         meshes[fields["mesh"]] = {"ranks": fields["ranks"], "axes": lines.json(fields["axes"])}
     tensors: list[dict[str, Any]] = []

@@ -22,8 +22,8 @@ from reshard_planner.topology import Ports, Topology
 
 Side = Literal["src", "dst"]
 
-MAX_NBYTES = 2**62
-"""Most bytes that all ranks together may receive: sums of bytes are 64-bit integers."""
+MAX_NBYTES = 2**56
+"""Most bytes that all ranks together may receive: sums of bytes, and bits, are 64-bit integers."""
 
 MAX_LAG = 1024
 """Largest lag: offsets are 32-bit integers, and trees may be thousands of transfers deep."""

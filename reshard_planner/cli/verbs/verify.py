@@ -24,6 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
         verify_plan(plan, terminal_progress())
     finally:
         end_progress()
+    load(arguments.plan, check=True)  # what only the file holds: block hashes and the index by destination
     if arguments.json:
         print_json({"ok": True, "digest": plan.digest, "checks": list(CHECKS)})
     else:

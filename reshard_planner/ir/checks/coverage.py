@@ -62,6 +62,27 @@ def check_coverage(subject: Subject) -> None:
     for group in sorted(subject.samples):
         rows = np.flatnonzero(table_of_row == plan.groups.routes_of[group])
         _check_group(subject, group, rows)
+    _check_operations(subject)
+
+
+def _check_operations(subject: Subject) -> None:
+    """The operations of all units together bring every destination tile its bytes."""
+    ops = subject.ops
+    filled = ops.scratch == 0
+    arriving = np.zeros(len(subject.plan.spec.tensors), dtype=np.int64)
+    np.add.at(arriving, ops.tensor[filled], ops.nbytes[filled])
+    needed: dict[int, int] = {}
+    groups = subject.plan.groups.group_of.tolist()
+    for tensor, group, nbytes in zip(subject.plan.spec.tensors, groups, arriving.tolist(), strict=True):
+        if group not in needed:
+            tiles = subject.tiles(group, "dst")
+            volume = sum(entry.tile.box.volume for rank in tiles.ranks() for entry in tiles.tiles(rank))
+            needed[group] = volume * tensor.bits // 8
+        if nbytes != needed[group]:
+            raise CoverageError(
+                f"tensor {tensor.name!r}: operations bring {nbytes} bytes to its destination tiles; expected"
+                f" {needed[group]}"
+            )
 
 
 def _check_group(subject: Subject, group: int, rows: Ints) -> None:

@@ -74,6 +74,14 @@ def _check_groups(subject: Subject) -> None:
         if len(np.unique(keys)) != len(keys):
             raise TableError("groups: a substitution names a rank twice")
     samples = subject.samples
+    for group, tensor in samples.items():
+        owner = int(groups.routes_of[group])
+        lent = samples.get(owner)
+        if lent is None or (lent.shape, lent.bits) != (tensor.shape, tensor.bits):
+            raise TableError(
+                f"groups: group {group} uses the routes of group {owner}, whose tensors differ in shape or"
+                " element size; expected equal ones"
+            )
     for tensor, group in zip(spec.tensors, groups.group_of.tolist(), strict=True):
         known = samples[group]
         same = (tensor.shape, tensor.bits, tensor.src, tensor.dst) == (
