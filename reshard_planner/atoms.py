@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.errors import UnsupportedError
 from reshard_planner.layout import Partition
 from reshard_planner.spec import TensorSpec
 
 Ranks = tuple[int, ...]
+
+MAX_ATOMS = 2**21
+"""Most atoms of one tensor: layouts that cut each other to dust are refused instead of filling the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,11 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     partitions = (*src, *dst)
     cuts = [_cuts(partitions, dim, size) for dim, size in enumerate(tensor.shape)]
     extents = tuple(max(0, len(cut) - 1) for cut in cuts)
+    count = prod(extents)
+    if count > MAX_ATOMS:
+        raise UnsupportedError(
+            f"tensor {tensor.name!r}: its layouts cut it in {count} atoms; expected at most {MAX_ATOMS}"
+        )
     keys = [_shard_keys(partition, cuts, extents) for partition in partitions]
     holder_of, holders = _rank_sets(src, keys[: len(src)])
     needer_of, needers = _rank_sets(dst, keys[len(src) :])

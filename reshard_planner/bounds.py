@@ -101,6 +101,7 @@ class Needs:
         missing: per rank, bytes that it needs and does not hold.
         nearby: per rank, those of them that its domain holds; a plan of least payload moves them over NVLink.
         sole: per rank, bytes that a neighbour needs and no other rank of the domain holds.
+        held_alone: per domain, bytes that it alone holds and another one must take in.
         crossing: the demands that some domain takes in.
     """
 
@@ -110,10 +111,14 @@ class Needs:
         self.nearby: dict[int, int] = {}
         self.sole: dict[int, int] = {}
         self.crossing = [demand for demand in demands if demand.needing_domains]
+        self.held_alone: dict[int, int] = {}
         domain_of = capacities.domain_of
         for demand in demands:
             nbytes = demand.nbytes
             holders = set(demand.holders)
+            if demand.needing_domains and len(demand.holder_domains) == 1:
+                (home,) = demand.holder_domains
+                self.held_alone[home] = self.held_alone.get(home, 0) + nbytes
             for domain in demand.needing_domains:
                 self.ingress[domain] = self.ingress.get(domain, 0) + nbytes
             holding = set(demand.holder_domains)
@@ -206,6 +211,9 @@ def evaluate(kind: CutKind, members: tuple[int, ...], needs: Needs, capacities: 
 
 def _egress(domains: set[int], needs: Needs) -> int:
     """Bytes that the domains must emit: what only they hold, and all copies where only they take part."""
+    if len(domains) == 1:  # the domains in need are others, so that the first copies are all
+        (domain,) = domains
+        return needs.held_alone.get(domain, 0)
     total = 0
     for demand in needs.crossing:
         if domains.issuperset(demand.holder_domains):

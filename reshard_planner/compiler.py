@@ -13,12 +13,18 @@ from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.tables import Tables
 from reshard_planner.progress import Progress, silent
 from reshard_planner.routing import Forest, Problem, find_strategy
-from reshard_planner.schedule import assign_rounds, measure, time_forests, wanted_rounds
+from reshard_planner.schedule import (
+    assign_rounds,
+    count_ops,
+    measure,
+    time_forests,
+    wanted_rounds,
+)
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
 
-MAX_OPS = 20_000_000
-"""Operations above which no finer schedule is tried to save staging."""
+MAX_OPS = 2_000_000
+"""Operations above which no finer schedule is made, be it for speed or to save staging."""
 
 
 def compile(  # noqa: A001 - the verb of the command line, always used as rp.compile
@@ -60,9 +66,12 @@ def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tup
     rounds = wanted_rounds(problem, shapes, busiest_s)
     most = max((shape.finest * shape.tensors for shape in shapes), default=1) * max(1, len(shapes))
     least_message = options.min_message_nbytes
+    timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
+    while rounds > 1 and count_ops(shapes, timings) > MAX_OPS:
+        rounds = max(1, rounds // 2)
+        timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
     least: int | None = None
     while True:
-        timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
         units = assign_rounds(forests, shapes, timings, busiest_s / rounds)
         tables = assemble(len(problem.spec.tensors), forests, timings, units)
         ops = Expansion(problem.spec, tables).expand()
@@ -70,10 +79,12 @@ def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tup
         if used <= options.staging_nbytes or not must_fit:
             return tables, ops
         least = used if least is None else min(least, used)
-        if (least_message == 1 and rounds >= most) or len(ops) > MAX_OPS:
+        exhausted = least_message == 1 and rounds >= most
+        least_message = 1
+        rounds = max(rounds * 2, -(-rounds * used // options.staging_nbytes))
+        timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
+        if exhausted or count_ops(shapes, timings) > MAX_OPS:
             raise UnsupportedError(
                 f"options.staging is {options.staging_nbytes} bytes; the least that a schedule was found for"
                 f" is {least} bytes on the rank that needs most"
             )
-        least_message = 1
-        rounds = max(rounds * 2, -(-rounds * used // options.staging_nbytes))

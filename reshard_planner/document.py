@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ def read_document(path: Path) -> object:
         SpecError: if the file cannot be read, is too large, or is not well-formed.
     """
     try:
-        if path.is_file() and path.stat().st_size > MAX_DOCUMENT_NBYTES:
-            raise SpecError(f"{path} has {path.stat().st_size} bytes; expected at most {MAX_DOCUMENT_NBYTES}")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise SpecError(f"cannot read {path}: it is not a regular file")
+        if status.st_size > MAX_DOCUMENT_NBYTES:
+            raise SpecError(f"{path} has {status.st_size} bytes; expected at most {MAX_DOCUMENT_NBYTES}")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror}") from None

@@ -35,6 +35,10 @@ def convert(raw: object, form: type[FormType], path: str) -> FormType:
         return msgspec.convert(raw, form, strict=True)
     except msgspec.ValidationError as error:
         raise SpecError(_explain(str(error), raw, form, path)) from None
+    except UnicodeEncodeError as error:
+        raise SpecError(
+            f"{path or 'the document'} holds half a surrogate pair, {error.object!a:.40}"
+        ) from None
 
 
 def _explain(text: str, raw: object, form: type[msgspec.Struct], path: str) -> str:

@@ -23,7 +23,10 @@ from reshard_planner.transfer import Medium
 Ints = NDArray[np.int64]
 
 PACK_AND_UNPACK = 2
-"""Stages of the pipeline beside the hops."""
+"""Stages of the pipeline beside the transfers."""
+
+MAX_ROUNDS = 4096
+"""Most rounds taken for speed: filling and draining the pipeline then costs next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def _port_times(problem: Problem, forest: Forest, sizes: Ints) -> NDArray[np.flo
 def wanted_rounds(problem: Problem, shapes: Sequence[Shape], busiest_s: float) -> int:
     """The number of rounds that costs least time, at least one and at most as many as there are steps."""
     stages = max((depth for shape in shapes for depth in shape.depths), default=0) + 1 + PACK_AND_UNPACK
-    most = max((shape.finest * shape.tensors for shape in shapes), default=1)
+    most = min(MAX_ROUNDS, max((shape.finest * shape.tensors for shape in shapes), default=1))
     alpha = alpha_s(problem.spec.topology)
     if not busiest_s or not alpha:
         return 1 if not busiest_s else most
@@ -156,6 +159,14 @@ def time_forests(
         offset = [depth * problem.spec.options.lag for depth in shape.depths]
         timings.append(Timing(offset, [cut_dim(box, chunks, step) for box in forest.boxes], chunks))
     return timings
+
+
+def count_ops(shapes: Sequence[Shape], timings: Sequence[Timing]) -> int:
+    """Operations that the chunks give, empty ones included."""
+    return sum(
+        shape.tensors * timing.n_chunks * max(1, len(shape.depths))
+        for shape, timing in zip(shapes, timings, strict=True)
+    )
 
 
 def _finest(forest: Forest, step: int) -> int:

@@ -146,5 +146,5 @@ def test_broken_files_are_refused_in_one_sentence(tmp_path, content, said):
 
 
 def test_a_folder_is_refused_in_one_sentence(tmp_path):
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="is not a regular file"):
         CheckpointValues(spec_of(), tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -390,6 +391,9 @@ def test_a_truncated_plan_is_refused_in_one_sentence(plan, share, capsys):
         (["ops", "PLAN", "--tensor", "v"], ["'v'"]),
         (["ops", "PLAN", "--rank", "9"], ["--rank 9"]),
         (["show", "PLAN", "--rank", "-1"], ["--rank -1"]),
+        (["show", "PLAN", "--slot", "-1"], ["--slot is -1"]),
+        (["compile", "SPEC", "-o", "SPEC"], ["--output", "the spec itself"]),
+        (["compile", os.devnull], [os.devnull, "regular file"]),
         (["draw", "PLAN", "-o", "x.dot", "--tensor", "v"], ["'v'"]),
         (["draw", "PLAN", "-o", "x.docx"], ["x.docx"]),
         (["draw", "PLAN", "-o", "nowhere/x.dot"], ["nowhere"]),
@@ -412,6 +416,60 @@ def test_the_command_runs_as_a_process_and_stops_quietly_when_its_reader_does(pl
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def redirected(arguments: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command through a shell, with redirections that no Python caller can set up."""
+    line = f'"{sys.executable}" -m reshard_planner {arguments}'
+    return subprocess.run(
+        ["/bin/sh", "-c", line, "sh", *map(str, files)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams_print_nothing_and_change_no_exit_code(streams, spec):
+    for arguments, code in ((f'compile "$1" {streams}', 0), (f"compile nowhere.yaml {streams}", 2)):
+        done = redirected(arguments, spec)
+        assert done.returncode == code
+        assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")
+def test_a_full_output_is_an_error_in_one_sentence(plan):
+    done = redirected('show "$1" >/dev/full', plan)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("reshard-planner: cannot print the result: ")
+    assert done.stderr.count("\n") == 1
+    assert redirected("compile nowhere.yaml 2>/dev/full").returncode == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    os.mkfifo(path)
+    assert_refused(call(capsys, "compile", path), "regular file")
+
+
+def test_errors_show_no_more_of_a_long_value_than_fits_a_screen(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    path.write_text(edited(tensors__0__dtype="x" * 100_000))
+    code, out, err = call(capsys, "compile", path)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert len(err) < 1100
+
+
+def test_tiles_escapes_control_characters_of_names(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    path.write_text(edited(tensors__0__name="\x1b[31m\n"))
+    code, out, _ = call(capsys, "tiles", path)
+    assert code == 0
+    assert "\x1b" not in out
+    path.write_text(edited())
+    assert len(out.splitlines()) == len(call(capsys, "tiles", path)[1].splitlines())
 
 
 def test_the_command_works_where_assertions_are_off(spec):

@@ -247,3 +247,22 @@ def test_shapes_and_dtypes_are_checked(shape, dtype, said):
     with pytest.raises(SpecError) as caught:
         rp.TensorSpec("w", shape, dtype, layout, layout)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: rp.Shard(1.0), "1.0 is not an integer"),
+        (lambda: rp.Shard(True), "True is not an integer"),
+        (lambda: rp.Shard("0"), "'0' is not an integer"),
+        (lambda: rp.StridedShard(0, 2.5), "2.5 is not an integer"),
+        (lambda: rp.StridedShard(None, 2), "None is not an integer"),
+        (lambda: rp.Mesh([0, 1], shape=(2.0,)), "2.0 is not an integer"),
+        (lambda: rp.Mesh([0.0, 1.0]), "0.0 is not an integer"),
+        (lambda: rp.Mesh([0, 1], [1]), "axis name 1 is not a string"),
+    ],
+)
+def test_numbers_of_layouts_are_integers(make, said):
+    with pytest.raises(rp.InputError) as caught:
+        make()
+    assert said in str(caught.value)

@@ -198,10 +198,11 @@ def test_a_wrong_medium_is_refused(case, medium):
 @given(plans_with_row(), st.sampled_from(list(Role)))
 def test_a_role_that_contradicts_medium_or_tree_is_refused(case, role):
     plan, row = case
-    medium, parent = plan.routes.medium[row], plan.routes.parent[row]
+    medium, parent, scratch = plan.routes.medium[row], plan.routes.parent[row], plan.routes.scratch
+    aside = scratch[row] or (parent >= 0 and scratch[parent])  # a neighbour's NIC keeps the piece aside
     fits = {
         Medium.LOCAL: {Role.COPY},
-        Medium.NVLINK: {Role.FANOUT, Role.HANDOFF},
+        Medium.NVLINK: {Role.FANOUT, Role.HANDOFF} if aside else {Role.FANOUT},
         Medium.NETWORK: {Role.RELAY if parent >= 0 else Role.INJECT},
     }[Medium(int(medium))]
     assume(role not in fits)

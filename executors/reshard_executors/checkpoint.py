@@ -71,6 +71,8 @@ def read_header(path: Path) -> tuple[dict[str, Entry], int]:
         InputError: if the file cannot be read or is no safetensors file.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"checkpoint {path} is not a regular file")
         with path.open("rb") as file:
             nbytes = int.from_bytes(file.read(8), "little")
             text = file.read(nbytes) if nbytes <= MAX_HEADER_NBYTES else b""

@@ -9,13 +9,18 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
+from reshard_planner.cli.output import flush, print_error
 from reshard_planner.cli.verbs import VERBS
 from reshard_planner.errors import InputError, ReshardError
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+MAX_ERROR = 1000
+"""Most characters of an error that are shown, since errors repeat values of any length."""
 
 EPILOG = """\
 examples:
@@ -71,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else BAD_INPUT
     try:
         code: int = parsed.run(parsed)
-        sys.stdout.flush()
+        flush()
     except InputError as error:
         return _fail(error, BAD_INPUT)
     except ReshardError as error:
@@ -79,15 +84,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # the reader of our output has gone: keep the interpreter from complaining when it flushes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence(sys.stdout)
         return OK
     except MemoryError:
         return _fail("not enough memory for a plan of this size", BAD_INPUT)
+    except OSError as error:
+        # what verbs read and write has errors of its own: this is the output stream
+        _silence(sys.stdout)
+        return _fail(f"cannot print the result: {error.strerror}", FAILED)
     return code
+
+
+def _silence(stream: TextIO) -> None:
+    """Keep the interpreter from complaining when it flushes a stream that nobody can write to."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fail(error: Exception | str, code: int) -> int:
     text = " ".join(str(error).split())
-    sys.stderr.write(f"reshard-planner: {text}\n")
+    shown = text if len(text) <= MAX_ERROR else f"{text[:MAX_ERROR]} ..."
+    try:
+        print_error(f"reshard-planner: {shown}")
+    except OSError:
+        _silence(sys.stderr)
     return code

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from reshard_planner.ir.plan import Plan
 from reshard_planner.progress import Progress, silent
 
 
 def print_text(text: str) -> None:
-    """Print lines to stdout; what the terminal cannot show is escaped."""
-    shown = text.encode(sys.stdout.encoding or "utf-8", "backslashreplace").decode(
-        sys.stdout.encoding or "utf-8"
-    )
-    sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
+    """Print lines to stdout; what it cannot show is escaped."""
+    _print(sys.stdout, text)
+
+
+def print_error(text: str) -> None:
+    """Print a line to stderr, likewise."""
+    _print(sys.stderr, text)
+    if sys.stderr is not None:
+        sys.stderr.flush()
+
+
+def flush() -> None:
+    """Hand what was printed to the system, which may have no room for it."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _print(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # the command was started with the stream closed
+        return
+    encoding = stream.encoding or "utf-8"
+    shown = text.encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(shown if shown.endswith("\n") else shown + "\n")
 
 
 def print_json(value: Any) -> None:
@@ -25,7 +43,7 @@ def print_json(value: Any) -> None:
 
 def terminal_progress() -> Progress:
     """Show the current stage on one line of stderr if that is a terminal; else stay silent."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return silent
 
     def show(stage: str) -> None:
@@ -37,7 +55,7 @@ def terminal_progress() -> Progress:
 
 def end_progress() -> None:
     """Clear the line that progress was shown on."""
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
 

@@ -120,7 +120,8 @@ class Certificate:
         bound: least time.
         busiest_nic: busiest NIC group in one direction.
         busiest_nvlink: busiest NVLink port in one direction.
-        gap: time of the busier of the two over T*, minus 1; 0 when both are 0, null if only T* is.
+        gap: time of the busier of the two over T*, minus 1; 0 when both are 0, null if only T* is. It may be
+            negative for a strategy that moves more than the least, since T* bounds plans of least payload.
         schedule: cost of the rounds.
         transfers: transfers over all media.
         transfers_by_medium: the same per medium.

@@ -53,7 +53,7 @@ class Mesh:
         (2, 2)
         """
         flat, nested = _flatten(ranks if isinstance(ranks, list | tuple) else np.asarray(ranks).tolist())
-        final = nested if shape is None else tuple(int(extent) for extent in shape)
+        final = nested if shape is None else tuple(map(as_integer, shape))
         if shape is not None and min(final, default=1) < 1:
             raise LayoutError(f"mesh shape {list(final)} has a size below 1")
         if shape is not None and (len(nested) != 1 or prod(final) != len(flat)):
@@ -61,6 +61,9 @@ class Mesh:
                 f"mesh shape {list(final)} holds {prod(final)} ranks, but {len(flat)} are given"
             )
         names = tuple(f"axis{i}" for i in range(len(final))) if axes is None else tuple(axes)
+        for name in names:
+            if not isinstance(name, str):
+                raise LayoutError(f"mesh axis name {name!r} is not a string")
         if len(names) != len(final):
             raise LayoutError(f"mesh of shape {list(final)} needs {len(final)} axis names, got {list(names)}")
         if len(final) > MAX_AXES:
@@ -90,7 +93,9 @@ class Mesh:
         return f"Mesh({self.array().tolist()!r}, {self.axes!r})"
 
 
-def _flatten(ranks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _flatten(ranks: Any, depth: int = 1) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if depth > MAX_AXES:
+        raise LayoutError(f"mesh ranks nest more than {MAX_AXES} deep; expected at most {MAX_AXES} axes")
     if not isinstance(ranks, list | tuple):
         raise LayoutError(f"mesh ranks {ranks!r} are not a list of integers")
     if not any(isinstance(item, list | tuple) for item in ranks):
@@ -98,12 +103,23 @@ def _flatten(ranks: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
             if isinstance(item, bool) or not isinstance(item, int | np.integer):
                 raise LayoutError(f"mesh rank {item!r} is not an integer")
         return tuple(int(item) for item in ranks), (len(ranks),)
-    parts = [_flatten(item) for item in ranks]
+    parts = [_flatten(item, depth + 1) for item in ranks]
     inner = parts[0][1]
     for _, other in parts:
         if other != inner:
             raise LayoutError(f"mesh ranks are ragged: rows of shape {list(inner)} and {list(other)}")
     return tuple(rank for part, _ in parts for rank in part), (len(parts), *inner)
+
+
+def as_integer(value: Any) -> int:
+    """The value as a Python integer.
+
+    Raises:
+        LayoutError: if it is of another type, such as a float.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise LayoutError(f"{value!r} is not an integer")
+    return int(value)
 
 
 def _check_ranks(flat: Iterable[int]) -> None:

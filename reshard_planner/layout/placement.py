@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from reshard_planner.errors import PlacementError
 
 
+def _check_integer(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PlacementError(f"placement number {value!r} is not an integer")
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
     """The mesh axis cuts tensor dimension ``dim`` in ceil-chunks, as ``torch.chunk`` does."""
 
     dim: int
+
+    def __post_init__(self) -> None:
+        _check_integer(self.dim)
 
     def __str__(self) -> str:
         return f"S({self.dim})"
@@ -39,6 +47,8 @@ class StridedShard:
     split_factor: int
 
     def __post_init__(self) -> None:
+        _check_integer(self.dim)
+        _check_integer(self.split_factor)
         if self.split_factor < 1:
             raise PlacementError(f"split factor {self.split_factor} of {self} must be at least 1")
 

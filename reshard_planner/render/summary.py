@@ -79,4 +79,8 @@ def _busiest(port: Busiest) -> str:
 
 def _gap(gap: float | None) -> str:
     """Distance to T* in words; None stands for a bound of zero that is not met."""
-    return "above T*, which is 0" if gap is None else f"{gap * 100:.1f} % above T*"
+    if gap is None:
+        return "above T*, which is 0"
+    if gap < 0:  # T* bounds plans of least payload, and a baseline may move more over a faster medium
+        return f"{-gap * 100:.1f} % below T*, which bounds plans of least payload only"
+    return f"{gap * 100:.1f} % above T*"

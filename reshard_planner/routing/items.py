@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from reshard_planner.box import Box
 from reshard_planner.demand import Demand, Geometry
 from reshard_planner.dtypes import DTYPE_BITS
@@ -66,8 +68,9 @@ def _split(
     geometry: Geometry, demand: Demand, group: int, tensors: int, nbytes: int, limit: int | None
 ) -> Sequence[Item]:
     atoms = geometry.atoms
-    rows = (atoms.class_of == demand.class_index).nonzero()[0]
-    boxes = [Box(tuple(atoms.lo[row].tolist()), tuple(atoms.hi[row].tolist())) for row in rows]
+    first, last = np.searchsorted(atoms.class_of, (demand.class_index, demand.class_index + 1))
+    corners = zip(atoms.lo[first:last].tolist(), atoms.hi[first:last].tolist(), strict=True)
+    boxes = [Box(tuple(lo), tuple(hi)) for lo, hi in corners]
     if limit is None or nbytes <= limit:
         return [Item(demand, group, nbytes, tuple(boxes))]
     bits = DTYPE_BITS[geometry.sample.dtype]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from operator import itemgetter
 
 from reshard_planner.box import Box
 from reshard_planner.layout import Tile
+from reshard_planner.layout.intervals import Intervals
 from reshard_planner.spec.values import Side, TensorSpec
 
 
@@ -62,5 +67,29 @@ class SideTiles:
         return self._tiles[rank]
 
     def containing(self, rank: int, box: Box) -> tuple[int, ...]:
-        """Numbers of the rank's tiles that contain a box, ascending."""
-        return tuple(number for number, entry in enumerate(self.tiles(rank)) if entry.tile.box.contains(box))
+        """Numbers of the rank's tiles that contain a non-empty box, ascending; at most one per buffer."""
+        found = []
+        base = 0
+        for partition, positions in zip(self._partitions, self._positions, strict=True):
+            if rank not in positions:
+                continue
+            per_dim = partition.intervals(rank)
+            number = _number(per_dim, box)
+            if number is not None:
+                found.append(base + number)
+            base += prod(map(len, per_dim))
+        return tuple(found)
+
+
+def _number(per_dim: Sequence[Intervals], box: Box) -> int | None:
+    """Number of the tile that contains a box, among the products of the intervals; None if none does.
+
+    A shard's intervals ascend, so that along each dimension one can be found by bisection.
+    """
+    number = 0
+    for intervals, lo, hi in zip(per_dim, box.lo, box.hi, strict=True):
+        at = bisect_right(intervals, lo, key=itemgetter(0)) - 1
+        if at < 0 or hi > intervals[at][1]:
+            return None
+        number = number * len(intervals) + at
+    return number

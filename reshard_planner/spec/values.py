@@ -197,7 +197,8 @@ class Options:
         ):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-                raise SpecError(f"options: {key} is {value!r}; expected an integer from 1 to {most}")
+                field_name = f"options.{key.removesuffix('_nbytes')}"
+                raise SpecError(f"{field_name} is {value!r}; expected an integer from 1 to {most}")
 
 
 @dataclass(frozen=True, slots=True)

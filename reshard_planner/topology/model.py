@@ -94,6 +94,8 @@ class Topology:
             if not domain.gpus:
                 raise TopologyError(f"domain {index} has no GPUs; expected at least one")
             for gpu in domain.gpus:
+                if isinstance(gpu, bool) or not isinstance(gpu, int):
+                    raise TopologyError(f"GPU {gpu!r} of domain {index} is not an integer")
                 if not 0 <= gpu < MAX_RANK:
                     raise TopologyError(
                         f"GPU {gpu} of domain {index} is out of range; expected 0 to {MAX_RANK - 1}"
@@ -113,7 +115,7 @@ class Topology:
                 raise TopologyError(f"NIC {index} serves GPUs {list(nic.gpus)}; expected GPUs of one domain")
         if self.rank_map is not None:
             for rank, gpu in enumerate(self.rank_map):
-                if gpu not in home:
+                if gpu not in home or not isinstance(gpu, int):
                     raise TopologyError(f"rank_map puts rank {rank} on GPU {gpu}, which is in no domain")
             seen: set[int] = set()
             for gpu in self.rank_map:

@@ -10,6 +10,7 @@ from reshard_planner.cli.inputs import check_rank
 from reshard_planner.cli.output import print_json, print_text
 from reshard_planner.cli.verb import Verb
 from reshard_planner.cli.verbs.ops import describe
+from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.textform import show as show_plan
 
@@ -27,6 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan, or the operations of one rank or slot."""
     plan = Plan.load(arguments.plan)
     check_rank(plan.spec, arguments.rank)
+    if arguments.slot is not None and arguments.slot < 0:
+        raise InputError(f"--slot is {arguments.slot}; expected 0 or more")
     if not arguments.json:
         print_text(show_plan(plan, arguments.rank, arguments.slot))
     elif arguments.rank is None and arguments.slot is None:

@@ -9,6 +9,7 @@ from typing import Any
 from reshard_planner.box import Box
 from reshard_planner.cli.output import print_json, print_text
 from reshard_planner.cli.verb import Verb
+from reshard_planner.render.text import plain
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import Side
@@ -30,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json({tensor.name: {side: _plain(tensor, side) for side in SIDES} for tensor in tensors})
         return 0
     for tensor in tensors:
-        print_text(f"{tensor.name} {list(tensor.shape)} {tensor.dtype}")
+        print_text(f"{plain(tensor.name)} {list(tensor.shape)} {tensor.dtype}")
         for side in SIDES:
             print_text(f"  {side} {' and '.join(str(layout) for layout in tensor.layouts(side))}")
             for rank, boxes in _boxes(tensor, side).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.box import Box
 from reshard_planner.errors import CausalityError
 from reshard_planner.ir.checks.subject import Subject
 
@@ -58,19 +59,12 @@ def _check_roots(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
         src = mapping[src]
     ndim = len(subject.samples[group].shape)
     piece = plan.routes.piece[rows]
-    lo, hi = plan.pieces.lo[piece][:, :ndim], plan.pieces.hi[piece][:, :ndim]
-    order = np.argsort(src, kind="stable")
-    bounds = np.flatnonzero(np.diff(src[order], prepend=-1, append=-1))
-    for start, stop in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
-        at = order[start:stop]
-        rank = int(src[at[0]])
-        held = np.zeros(len(at), dtype=bool)
-        for entry in subject.tiles(group, "src").tiles(rank):
-            box = entry.tile.box
-            inside = (lo[at] >= np.array(box.lo, dtype=np.int64)).all(1)
-            held |= inside & (hi[at] <= np.array(box.hi, dtype=np.int64)).all(1)
-        _refuse(
-            rows[at],
-            ~held,
-            f"sends a piece of tensor {subject.samples[group].name!r} that rank {rank} does not hold",
-        )
+    tiles = subject.tiles(group, "src")
+    keys = np.stack((src, piece.astype(np.int64)), axis=1)
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    held = np.empty(len(distinct), dtype=bool)
+    for number, (rank, at) in enumerate(distinct.tolist()):
+        box = Box(tuple(plan.pieces.lo[at, :ndim].tolist()), tuple(plan.pieces.hi[at, :ndim].tolist()))
+        held[number] = bool(tiles.containing(rank, box))
+    name = subject.samples[group].name
+    _refuse(rows, ~held[inverse.reshape(-1)], f"sends a piece of tensor {name!r} that its rank does not hold")

@@ -59,6 +59,8 @@ def _check_rows(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
         fits |= (right == medium) & np.isin(role, roles)
     root = routes.parent[rows] < 0
     fits &= ~((role == Role.RELAY) & root) & ~((role == Role.INJECT) & ~root)
+    aside = (routes.scratch[rows] > 0) | (~root & (routes.scratch[np.maximum(routes.parent[rows], 0)] > 0))
+    fits &= ~((role == Role.HANDOFF) & ~aside)
     if not fits.all():
         at = int(np.flatnonzero(~fits)[0])
         says = Role(int(role[at])).label
