@@ -46,7 +46,7 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
     chosen = find_strategy(spec.options.strategy)
     progress("atoms")
     ports = Ports.of(spec.topology, spec.ranks)
-    geometries = find_geometries(spec)
+    geometries = find_geometries(spec, ports)
     demands = find_demands(geometries, ports)
     progress("bound")
     bound = compute_bound(demands, ports, spec.ranks)

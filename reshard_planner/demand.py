@@ -5,43 +5,77 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reshard_planner.atoms import Atoms, Ranks, find_atoms
 from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.layout import Layout
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.topology import Ports
 
+Ints = NDArray[np.int64]
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Tensors that agree in all but their name, and the atoms that they share.
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """Tensors of a geometry that agree in all but their name.
 
     Attributes:
         tensors: positions in the spec, ascending.
-        sample: the first of them.
-        atoms: atoms and classes of one tensor.
+        ranks: rank that stands for each rank of the geometry's sample, int64 indexed by rank; None if every
+            rank stands for itself.
     """
 
     tensors: tuple[int, ...]
+    ranks: Ints | None
+
+    def substitute(self, ranks: Ranks) -> Ranks:
+        """The ranks that stand for some ranks of the sample, ascending."""
+        if self.ranks is None:
+            return ranks
+        return tuple(sorted(self.ranks[np.array(ranks, dtype=np.int64)].tolist()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Geometry:
+    """Tensors whose layouts agree but for a renaming of ranks that keeps domains, NICs and their rates.
+
+    Pipeline stages are renamings of one another, so that the layers of all stages are one geometry.
+
+    Attributes:
+        members: by renaming; the first one's ranks stand for themselves.
+        sample: first tensor of the first member.
+        atoms: atoms and classes of the sample.
+    """
+
+    members: tuple[Member, ...]
     sample: TensorSpec
     atoms: Atoms
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """Positions of all tensors in the spec, ascending."""
+        return tuple(sorted(tensor for member in self.members for tensor in member.tensors))
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One class of one geometry.
+    """One class of one member of a geometry.
 
     Attributes:
         geometry: position of the geometry.
+        member: position of the member in the geometry.
         class_index: position of the class in the geometry's atoms.
-        nbytes: bytes of the class in all tensors of the geometry together.
-        holders: ranks that have the bytes.
-        needers: ranks that must have them.
+        nbytes: bytes of the class in all tensors of the member together.
+        holders: ranks that have the bytes, ascending.
+        needers: ranks that must have them, ascending.
         holder_domains: domains of the holders, ascending.
         needing_domains: domains with a needer and no holder, ascending; k of them.
     """
 
     geometry: int
+    member: int
     class_index: int
     nbytes: int
     holders: Ranks
@@ -50,20 +84,65 @@ class Demand:
     needing_domains: tuple[int, ...]
 
 
-def find_geometries(spec: ReshardSpec) -> tuple[Geometry, ...]:
+def find_geometries(spec: ReshardSpec, ports: Ports) -> tuple[Geometry, ...]:
     """Group the tensors of a spec by geometry, in order of first appearance."""
-    members: dict[tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], list[int]] = {}
+    alike: dict[tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], list[int]] = {}
     for index, tensor in enumerate(spec.tensors):
         key = (tensor.shape, DTYPE_BITS[tensor.dtype], tensor.src, tensor.dst)
-        members.setdefault(key, []).append(index)
-    return tuple(
-        Geometry(tuple(indices), spec.tensors[indices[0]], find_atoms(spec.tensors[indices[0]]))
-        for indices in members.values()
+        alike.setdefault(key, []).append(index)
+    patterns: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], tuple[object, Ints]] = {}
+    found: dict[object, list[tuple[tuple[int, ...], Ints]]] = {}
+    for (shape, bits, src, dst), indices in alike.items():
+        if (src, dst) not in patterns:
+            patterns[src, dst] = _pattern(src, dst, ports)
+        pattern, ranks = patterns[src, dst]
+        found.setdefault((shape, bits, pattern), []).append((tuple(indices), ranks))
+    geometries = []
+    for members in found.values():
+        tensors, given = members[0]
+        sample = spec.tensors[tensors[0]]
+        renamed = (Member(others, _renaming(given, ranks, ports)) for others, ranks in members[1:])
+        geometries.append(Geometry((Member(tensors, None), *renamed), sample, find_atoms(sample)))
+    return tuple(geometries)
+
+
+def _pattern(src: tuple[Layout, ...], dst: tuple[Layout, ...], ports: Ports) -> tuple[object, Ints]:
+    """What layouts have in common with all their renamings, and their ranks in order."""
+    layouts = (*src, *dst)
+    ranks = np.array([rank for layout in layouts for rank in layout.mesh.ranks], dtype=np.int64)
+    groups = ports.nic_group[ranks]
+    with_nic = groups >= 0
+    rate = np.zeros(len(ranks), dtype=np.int64)
+    rate[with_nic] = ports.nic_bytes_per_s[groups[with_nic]]
+    forms = tuple((layout.mesh.shape, layout.placements) for layout in layouts)
+    columns = (
+        _by_appearance(ranks),
+        _by_appearance(ports.domain[ranks]),
+        _by_appearance(groups),
+        rate,
+        ports.nvlink_bytes_per_s[ranks],
     )
+    return (len(src), forms, *(column.tobytes() for column in columns)), ranks
+
+
+def _by_appearance(values: Ints) -> Ints:
+    """Number the distinct values in the order in which they appear."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.argsort(first, kind="stable")] = np.arange(len(first))
+    numbered: Ints = number[inverse.reshape(-1)]
+    return numbered
+
+
+def _renaming(given: Ints, ranks: Ints, ports: Ports) -> Ints:
+    mapping = np.arange(len(ports.domain), dtype=np.int64)
+    mapping[given] = ranks
+    mapping.setflags(write=False)
+    return mapping
 
 
 def find_demands(geometries: Sequence[Geometry], ports: Ports) -> tuple[Demand, ...]:
-    """The classes of all geometries with their domains; classes of no bytes are left out."""
+    """The classes of all members with their domains; classes of no bytes are left out."""
     domain_of = ports.domain.tolist()
     known: dict[Ranks, tuple[int, ...]] = {}
 
@@ -75,15 +154,19 @@ def find_demands(geometries: Sequence[Geometry], ports: Ports) -> tuple[Demand, 
     demands = []
     for number, geometry in enumerate(geometries):
         atoms = geometry.atoms
-        for index, nbytes in enumerate(atoms.nbytes):
-            if not nbytes:
-                continue
-            holders, needers = atoms.holders[index], atoms.needers[index]
-            holding = domains(holders)
-            needing = tuple(d for d in domains(needers) if d not in holding)
-            demands.append(
-                Demand(number, index, nbytes * len(geometry.tensors), holders, needers, holding, needing)
-            )
+        for position, member in enumerate(geometry.members):
+            renamed = {ranks: member.substitute(ranks) for ranks in {*atoms.holders, *atoms.needers}}
+            ends: dict[tuple[Ranks, Ranks], tuple[Ranks, Ranks, Ranks, Ranks]] = {}
+            for index, nbytes in enumerate(atoms.nbytes):
+                if not nbytes:
+                    continue
+                key = (atoms.holders[index], atoms.needers[index])
+                if key not in ends:
+                    holders, needers = renamed[key[0]], renamed[key[1]]
+                    holding = domains(holders)
+                    needing = tuple(d for d in domains(needers) if d not in holding)
+                    ends[key] = (holders, needers, holding, needing)
+                demands.append(Demand(number, position, index, nbytes * len(member.tensors), *ends[key]))
     return tuple(demands)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.routing.forest import Forest
-from reshard_planner.routing.items import cut_dim
+from reshard_planner.routing.items import cut_dims
 from reshard_planner.routing.problem import Problem
 from reshard_planner.spec.values import byte_step
 from reshard_planner.topology import Topology
@@ -35,21 +35,35 @@ class Timing:
 
     Attributes:
         offset: slots after the unit's round, per row.
+        part: part that each piece belongs to, per piece.
         cut_dim: dimension along which each piece is cut in chunks, per piece.
-        n_chunks: chunks that every piece is cut in.
+        n_chunks: chunks that the pieces of each part are cut in, per part.
     """
 
-    offset: list[int]
-    cut_dim: list[int]
-    n_chunks: int
+    offset: Ints
+    part: Ints
+    cut_dim: Ints
+    n_chunks: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The units of all forests as columns, sorted by (round, group, tensor, chunk)."""
+    """The units of all forests as columns, sorted by (round, forest, member, tensor, part, chunk).
 
-    group: Ints
+    Attributes:
+        forest: position of the forest.
+        member: position of the member in it.
+        tensor: position of the tensor in the spec.
+        part: part of the forest.
+        chunk: chunk of the part.
+        n_chunks: chunks of the part.
+        round: round in which the unit starts.
+    """
+
+    forest: Ints
+    member: Ints
     tensor: Ints
+    part: Ints
     chunk: Ints
     n_chunks: Ints
     round: Ints
@@ -75,7 +89,7 @@ class Shape:
     """
 
     tensors: int
-    depths: list[int]
+    depths: Ints
     ports: Ints
     times: NDArray[np.float64]
     largest: int
@@ -92,13 +106,15 @@ def measure(problem: Problem, forests: Sequence[Forest]) -> tuple[list[Shape], f
     shapes = []
     sums: NDArray[np.float64] | None = None
     for forest in forests:
-        tensor = problem.spec.tensors[forest.tensors[0]]
-        sizes = np.array([box.volume * tensor.bits // 8 for box in forest.boxes], dtype=np.int64)
-        times = _port_times(problem, forest, sizes)
-        sums = times * len(forest.tensors) if sums is None else sums + times * len(forest.tensors)
+        tensor = problem.spec.tensors[forest.members[0].tensors[0]]
+        sizes = np.prod(forest.hi - forest.lo, axis=1, dtype=np.int64) * tensor.bits // 8
+        for member in forest.members:
+            times = _port_times(problem, forest, sizes, member.ranks) * len(member.tensors)
+            sums = times if sums is None else sums + times
+        times = _port_times(problem, forest, sizes, None)
         shapes.append(
             Shape(
-                len(forest.tensors),
+                forest.tensor_count,
                 _depths(forest),
                 np.flatnonzero(times),
                 times[times > 0],
@@ -109,13 +125,14 @@ def measure(problem: Problem, forests: Sequence[Forest]) -> tuple[list[Shape], f
     return shapes, 0.0 if sums is None else float(sums.max(initial=0.0))
 
 
-def _port_times(problem: Problem, forest: Forest, sizes: Ints) -> NDArray[np.float64]:
+def _port_times(problem: Problem, forest: Forest, sizes: Ints, renamed: Ints | None) -> NDArray[np.float64]:
     """Time of every port and direction for one tensor, in seconds at datasheet rates."""
     ports = problem.ports
-    medium = np.array(forest.medium, dtype=np.int64)
-    nbytes = sizes[np.array(forest.piece, dtype=np.int64)]
+    medium = forest.medium
+    nbytes = sizes[forest.piece]
     times = []
-    for ranks in (np.array(forest.src, dtype=np.int64), np.array(forest.dst, dtype=np.int64)):
+    for given in (forest.src, forest.dst):
+        ranks = given if renamed is None else renamed[given]
         network, nvlink = medium == Medium.NETWORK, medium == Medium.NVLINK
         groups = len(ports.nic_bytes_per_s)
         load = np.bincount(ports.nic_group[ranks[network]], weights=nbytes[network], minlength=groups)
@@ -127,7 +144,7 @@ def _port_times(problem: Problem, forest: Forest, sizes: Ints) -> NDArray[np.flo
 
 def wanted_rounds(problem: Problem, shapes: Sequence[Shape], busiest_s: float) -> int:
     """The number of rounds that costs least time, at least one and at most as many as there are steps."""
-    stages = max((depth for shape in shapes for depth in shape.depths), default=0) + 1 + PACK_AND_UNPACK
+    stages = max((int(shape.depths.max(initial=0)) for shape in shapes), default=0) + 1 + PACK_AND_UNPACK
     most = min(MAX_ROUNDS, max((shape.finest * shape.tensors for shape in shapes), default=1))
     alpha = alpha_s(problem.spec.topology)
     if not busiest_s or not alpha:
@@ -153,36 +170,39 @@ def time_forests(
     """
     timings = []
     for forest, shape in zip(forests, shapes, strict=True):
-        step = byte_step(problem.spec.tensors[forest.tensors[0]].bits)
+        step = byte_step(problem.spec.tensors[forest.members[0].tensors[0]].bits)
         share = ceil(shape.busiest_s / round_s) if round_s else 1
         chunks = max(1, min(share, shape.largest // least_message, shape.finest))
-        offset = [depth * problem.spec.options.lag for depth in shape.depths]
-        timings.append(Timing(offset, [cut_dim(box, chunks, step) for box in forest.boxes], chunks))
+        offset = shape.depths * problem.spec.options.lag
+        part = np.zeros(len(forest.lo), dtype=np.int64)
+        timings.append(Timing(offset, part, cut_dims(forest.lo, forest.hi, chunks, step), np.array([chunks])))
     return timings
 
 
 def count_ops(shapes: Sequence[Shape], timings: Sequence[Timing]) -> int:
     """Operations that the chunks give, empty ones included."""
     return sum(
-        shape.tensors * timing.n_chunks * max(1, len(shape.depths))
+        shape.tensors * int(timing.n_chunks.max(initial=1)) * max(1, len(shape.depths))
         for shape, timing in zip(shapes, timings, strict=True)
     )
 
 
 def _finest(forest: Forest, step: int) -> int:
-    most = 1
-    for box in forest.boxes:
-        extents = list(box.shape)
-        if extents:
-            extents[-1] //= step
-        most = max(most, *extents, 1)
-    return most
+    if not forest.lo.size:
+        return 1
+    extents = forest.hi - forest.lo
+    extents[:, -1] //= step
+    return int(extents.max(initial=1))
 
 
-def _depths(forest: Forest) -> list[int]:
-    depths: list[int] = []
-    for parent in forest.parent:
-        depths.append(0 if parent < 0 else depths[parent] + 1)
+def _depths(forest: Forest) -> Ints:
+    depths = np.zeros(len(forest.piece), dtype=np.int64)
+    level = np.flatnonzero(forest.parent >= 0)
+    while len(level):
+        deeper = depths[forest.parent[level]] + 1
+        if (deeper == depths[level]).all():
+            break
+        depths[level] = deeper
     return depths
 
 
@@ -202,30 +222,35 @@ def assign_rounds(
     """
     columns: list[tuple[Ints, ...]] = []
     for number, (forest, timing) in enumerate(zip(forests, timings, strict=True)):
-        if not forest.boxes:
+        if not len(forest.lo):
             continue
-        count = len(forest.tensors) * timing.n_chunks
+        chunks = int(timing.n_chunks[0])
+        tensors = np.concatenate([np.array(member.tensors, dtype=np.int64) for member in forest.members])
+        member = np.repeat(np.arange(len(forest.members)), [len(m.tensors) for m in forest.members])
+        count = len(tensors) * chunks
         index = np.arange(count, dtype=np.int64)
         columns.append(
             (
                 np.full(count, number, dtype=np.int64),
-                np.array(forest.tensors, dtype=np.int64)[index // timing.n_chunks],
-                index % timing.n_chunks,
-                np.full(count, timing.n_chunks, dtype=np.int64),
+                member[index // chunks],
+                tensors[index // chunks],
+                np.zeros(count, dtype=np.int64),
+                index % chunks,
+                np.full(count, chunks, dtype=np.int64),
                 (index * 2 + 1) * (2**40 // (2 * count)),
             )
         )
     if not columns:
         empty = np.zeros(0, dtype=np.int64)
-        return Units(empty, empty, empty, empty, empty)
-    group, tensor, chunk, n_chunks, place = (
-        np.concatenate([column[i] for column in columns]) for i in range(5)
+        return Units(empty, empty, empty, empty, empty, empty, empty)
+    forest_of, member, tensor, part, chunk, n_chunks, place = (
+        np.concatenate([column[i] for column in columns]) for i in range(7)
     )
-    order = np.lexsort((group, place))
+    order = np.lexsort((forest_of, place))
     taken = np.zeros(1 + max((int(shape.ports.max(initial=-1)) for shape in shapes), default=-1))
     round_of = np.zeros(len(order), dtype=np.int64)
     for unit in order.tolist():
-        shape = shapes[group[unit]]
+        shape = shapes[forest_of[unit]]
         if not round_s or not len(shape.ports):
             continue
         times = shape.times / n_chunks[unit]
@@ -233,5 +258,13 @@ def assign_rounds(
         round_of[unit] = int(middle / round_s)
         taken[shape.ports] += times
     _, round_of = np.unique(round_of, return_inverse=True)
-    order = np.lexsort((chunk, tensor, group, round_of))
-    return Units(group[order], tensor[order], chunk[order], n_chunks[order], round_of[order])
+    order = np.lexsort((chunk, part, tensor, member, forest_of, round_of))
+    return Units(
+        forest_of[order],
+        member[order],
+        tensor[order],
+        part[order],
+        chunk[order],
+        n_chunks[order],
+        round_of[order],
+    )

@@ -25,7 +25,7 @@ def reseal(plan: rp.Plan, tables: Tables) -> rp.Plan:
     """The plan with other tables, and certificate and digest to match; the old certificate if none can be."""
     spec = plan.spec
     ports = Ports.of(spec.topology, spec.ranks)
-    demands = find_demands(find_geometries(spec), ports)
+    demands = find_demands(find_geometries(spec, ports), ports)
     try:
         ops = Expansion(spec, tables).expand()
         certificate = certify(spec, ops, demands, ports, compute_bound(demands, ports, spec.ranks))

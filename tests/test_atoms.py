@@ -133,8 +133,9 @@ def test_element_width_does_not_change_the_boxes(tensor):
 @given(specs())
 def test_demands_carry_the_domains_of_holders_and_of_those_in_need(spec):
     home = domains_of(spec.topology)
-    geometries = find_geometries(spec)
-    demands = find_demands(geometries, Ports.of(spec.topology, spec.ranks))
+    ports = Ports.of(spec.topology, spec.ranks)
+    geometries = find_geometries(spec, ports)
+    demands = find_demands(geometries, ports)
     assert sorted(index for geometry in geometries for index in geometry.tensors) == list(
         range(len(spec.tensors))
     )
@@ -147,9 +148,37 @@ def test_demands_carry_the_domains_of_holders_and_of_those_in_need(spec):
 
 
 @given(specs())
-def test_tensors_share_a_geometry_if_they_differ_in_nothing_but_their_name(spec):
-    geometries = find_geometries(spec)
+def test_tensors_are_members_together_if_they_differ_in_nothing_but_their_name(spec):
+    geometries = find_geometries(spec, Ports.of(spec.topology, spec.ranks))
     keys = [(t.shape, t.bits, t.src, t.dst) for t in spec.tensors]
-    home = {index: number for number, geometry in enumerate(geometries) for index in geometry.tensors}
+    home = {
+        tensor: (number, position)
+        for number, geometry in enumerate(geometries)
+        for position, member in enumerate(geometry.members)
+        for tensor in member.tensors
+    }
     for a, b in combinations(range(len(keys)), 2):
         assert (home[a] == home[b]) == (keys[a] == keys[b])
+
+
+@given(specs())
+def test_members_of_a_geometry_are_renamings_that_keep_domains_and_rates(spec):
+    ports = Ports.of(spec.topology, spec.ranks)
+    for geometry in find_geometries(spec, ports):
+        for member in geometry.members[1:]:
+            tensor = spec.tensors[member.tensors[0]]
+            for mine, others in zip(
+                (*geometry.sample.src, *geometry.sample.dst), (*tensor.src, *tensor.dst), strict=True
+            ):
+                assert mine.placements == others.placements
+                assert member.ranks[list(mine.mesh.ranks)].tolist() == list(others.mesh.ranks)
+            sample, ranks = (
+                np.unique([rank for layout in (*one.src, *one.dst) for rank in layout.mesh.ranks])
+                for one in (geometry.sample, tensor)
+            )
+            renamed = member.ranks[sample]
+            assert sorted(renamed.tolist()) == ranks.tolist()
+            assert (ports.nvlink_bytes_per_s[sample] == ports.nvlink_bytes_per_s[renamed]).all()
+            for column in (ports.domain, ports.nic_group):
+                pairs = np.unique(np.stack((column[sample], column[renamed])), axis=1)
+                assert len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1]

@@ -35,7 +35,7 @@ INSTANTLY = 1e-9
 
 def bound_of(spec: rp.ReshardSpec) -> tuple[Bound, tuple[Demand, ...]]:
     ports = Ports.of(spec.topology, spec.ranks)
-    demands = find_demands(find_geometries(spec), ports)
+    demands = find_demands(find_geometries(spec, ports), ports)
     return compute_bound(demands, ports, spec.ranks), demands
 
 

@@ -5,62 +5,94 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reshard_planner.ir.tables import Groups, Pieces, Routes, Schedule, Tables
 from reshard_planner.routing.forest import NO_TILE, Forest
 from reshard_planner.schedule import Timing, Units
 
+Ints = NDArray[np.int64]
+
 
 def assemble(tensor_count: int, forests: Sequence[Forest], timings: Sequence[Timing], units: Units) -> Tables:
-    """Number pieces and rows over all groups and sort the rows canonically.
+    """Number groups, pieces and rows over all forests and sort the rows canonically.
+
+    Every member of a forest is a group; the first one has the pieces and routes, the others use them
+    between renamed ranks.
 
     Args:
         tensor_count: number of tensors of the spec; each is in exactly one forest.
-        forests: routed groups.
-        timings: offsets and chunks of each forest.
+        forests: routed tensors.
+        timings: offsets, parts and chunks of each forest.
         units: the schedule.
     """
+    first = np.cumsum([0, *(len(forest.members) for forest in forests)])
+    group = first[units.forest] + units.member
+    order = np.lexsort((units.chunk, units.part, units.tensor, group, units.round))
+    schedule = Schedule(
+        *(
+            column[order]
+            for column in (group, units.tensor, units.part, units.chunk, units.n_chunks, units.round)
+        )
+    )
+    return Tables(
+        _groups(tensor_count, forests, first),
+        _pieces(forests, timings, first),
+        _routes(forests, timings),
+        schedule,
+    )
+
+
+def _groups(tensor_count: int, forests: Sequence[Forest], first: Ints) -> Groups:
     group_of = np.zeros(tensor_count, dtype=np.int64)
-    for number, forest in enumerate(forests):
-        group_of[list(forest.tensors)] = number
-    empty = np.zeros(0, dtype=np.int64)
-    groups = Groups(group_of, np.arange(len(forests)), empty, empty, empty)
-    part = np.zeros(len(units.group), dtype=np.int64)
-    schedule = Schedule(units.group, units.tensor, part, units.chunk, units.n_chunks, units.round)
-    return Tables(groups, _pieces(forests, timings), _routes(forests, timings), schedule)
+    renamed: list[tuple[Ints, Ints, Ints]] = []
+    for forest, base in zip(forests, first.tolist(), strict=False):
+        used = np.unique(np.concatenate((forest.src, forest.dst)))
+        for group, member in enumerate(forest.members, base):
+            group_of[list(member.tensors)] = group
+            if member.ranks is not None:
+                moved = used[member.ranks[used] != used]
+                renamed.append((np.full(len(moved), group), moved, member.ranks[moved]))
+    owner = np.repeat(first[:-1], np.diff(first))
+    columns = (_joined([columns[i] for columns in renamed]) for i in range(3))
+    return Groups(group_of, owner, *columns)
 
 
-def _pieces(forests: Sequence[Forest], timings: Sequence[Timing]) -> Pieces:
-    boxes = [box for forest in forests for box in forest.boxes]
-    dims = max((box.ndim for box in boxes), default=0)
-    lo = np.array([(*box.lo, *(0,) * (dims - box.ndim)) for box in boxes], dtype=np.int64).reshape(
-        len(boxes), dims
+def _pieces(forests: Sequence[Forest], timings: Sequence[Timing], first: Ints) -> Pieces:
+    dims = max((forest.lo.shape[1] for forest in forests if len(forest.lo)), default=0)
+    counts = [len(forest.lo) for forest in forests]
+    lo = np.zeros((sum(counts), dims), dtype=np.int64)
+    hi = np.ones((sum(counts), dims), dtype=np.int64)
+    at = 0
+    for forest in forests:
+        if len(forest.lo):
+            lo[at : at + len(forest.lo), : forest.lo.shape[1]] = forest.lo
+            hi[at : at + len(forest.lo), : forest.lo.shape[1]] = forest.hi
+        at += len(forest.lo)
+    return Pieces(
+        np.repeat(first[:-1], counts),
+        _joined([timing.part for timing in timings]),
+        _joined([timing.cut_dim for timing in timings]),
+        lo,
+        hi,
     )
-    hi = np.array([(*box.hi, *(1,) * (dims - box.ndim)) for box in boxes], dtype=np.int64).reshape(
-        len(boxes), dims
-    )
-    group = np.repeat(np.arange(len(forests)), [len(forest.boxes) for forest in forests])
-    cut_dim = np.array([dim for timing in timings for dim in timing.cut_dim], dtype=np.int64)
-    return Pieces(group, np.zeros(len(boxes), dtype=np.int64), cut_dim, lo, hi)
 
 
 def _routes(forests: Sequence[Forest], timings: Sequence[Timing]) -> Routes:
-    piece_base = np.cumsum([0, *(len(forest.boxes) for forest in forests)])
-    row_base = np.cumsum([0, *(len(forest.piece) for forest in forests)])
-    piece = _joined(
-        [np.array(f.piece, dtype=np.int64) + b for f, b in zip(forests, piece_base, strict=False)]
-    )
+    piece_base = np.cumsum([0, *(len(forest.lo) for forest in forests)]).tolist()
+    row_base = np.cumsum([0, *(len(forest.piece) for forest in forests)]).tolist()
+    piece = _joined([forest.piece + base for forest, base in zip(forests, piece_base, strict=False)])
     parent = _joined(
         [
-            np.where(np.array(f.parent) < 0, -1, np.array(f.parent, dtype=np.int64) + b)
-            for f, b in zip(forests, row_base, strict=False)
+            np.where(forest.parent < 0, -1, forest.parent + base)
+            for forest, base in zip(forests, row_base, strict=False)
         ]
     )
     src, dst, medium, role, tile = (
-        _joined([np.array(getattr(forest, name), dtype=np.int64) for forest in forests])
+        _joined([getattr(forest, name) for forest in forests])
         for name in ("src", "dst", "medium", "role", "tile")
     )
-    offset = _joined([np.array(timing.offset, dtype=np.int64) for timing in timings])
+    offset = _joined([timing.offset for timing in timings])
     order = np.lexsort((tile, dst, offset, piece, src))
     new_number = np.empty(len(order), dtype=np.int64)
     new_number[order] = np.arange(len(order))
@@ -78,5 +110,5 @@ def _routes(forests: Sequence[Forest], timings: Sequence[Timing]) -> Routes:
     )
 
 
-def _joined(columns: list[np.ndarray]) -> np.ndarray:
+def _joined(columns: list[Ints]) -> Ints:
     return np.concatenate(columns) if columns else np.zeros(0, dtype=np.int64)

@@ -1,12 +1,18 @@
-"""Forests: the trees of transfers that a strategy builds for one group of tensors."""
+"""Forests: the trees of transfers that a strategy builds for one geometry, or for part of its tensors."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reshard_planner.box import Box
+from reshard_planner.demand import Member
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.transfer import Medium, Role
+
+Ints = NDArray[np.int64]
 
 ROOT = -1
 """Parent of a row that reads its source's own tile."""
@@ -15,13 +21,15 @@ NO_TILE = -1
 """Tile of a row that arrives in scratch."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Pieces and transfer rows of one group, as growing columns; a row's parent comes before it.
+    """Pieces and transfer rows of some tensors, as columns; a row's parent comes before it.
 
     Attributes:
-        tensors: positions of the group's tensors in the spec.
-        boxes: box of each piece.
+        members: the tensors. The first member's ranks stand for themselves; the others are the same
+            transfers between renamed ranks.
+        lo: first index of each piece, shape (pieces, dims).
+        hi: index past the last, likewise.
         piece: piece of each row.
         parent: row that brings the bytes, or ``ROOT``.
         src: sending rank.
@@ -31,7 +39,32 @@ class Forest:
         tile: destination tile at ``dst``, or ``NO_TILE`` for scratch.
     """
 
-    tensors: tuple[int, ...]
+    members: tuple[Member, ...]
+    lo: Ints
+    hi: Ints
+    piece: Ints
+    parent: Ints
+    src: Ints
+    dst: Ints
+    medium: Ints
+    role: Ints
+    tile: Ints
+
+    def __post_init__(self) -> None:
+        for column in fields(self)[1:]:
+            getattr(self, column.name).setflags(write=False)
+
+    @property
+    def tensor_count(self) -> int:
+        """Number of tensors of all members."""
+        return sum(len(member.tensors) for member in self.members)
+
+
+@dataclass(slots=True)
+class ForestBuilder:
+    """A forest that grows row by row; fields as in :class:`Forest`."""
+
+    members: tuple[Member, ...]
     boxes: list[Box] = field(default_factory=list)
     piece: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
@@ -40,6 +73,20 @@ class Forest:
     medium: list[int] = field(default_factory=list)
     role: list[int] = field(default_factory=list)
     tile: list[int] = field(default_factory=list)
+
+    def build(self) -> Forest:
+        """The forest so far."""
+        dims = max((box.ndim for box in self.boxes), default=0)
+        shape = (len(self.boxes), dims)
+        return Forest(
+            self.members,
+            np.array([box.lo for box in self.boxes], dtype=np.int64).reshape(shape),
+            np.array([box.hi for box in self.boxes], dtype=np.int64).reshape(shape),
+            *(
+                np.array(getattr(self, name), dtype=np.int64)
+                for name in ("piece", "parent", "src", "dst", "medium", "role", "tile")
+            ),
+        )
 
     def add_piece(self, box: Box) -> int:
         """Add a piece and return its number."""

@@ -12,7 +12,7 @@ import itertools
 from reshard_planner.box import Box
 from reshard_planner.demand import Geometry
 from reshard_planner.errors import UnsupportedError
-from reshard_planner.routing.forest import NO_TILE, ROOT, Forest
+from reshard_planner.routing.forest import NO_TILE, ROOT, Forest, ForestBuilder
 from reshard_planner.routing.problem import Problem, Strategy
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.transfer import Medium, Role
@@ -33,7 +33,7 @@ class _Broadcast:
     def __init__(self, problem: Problem, geometry: Geometry) -> None:
         self.domain_of = problem.ports.domain.tolist()
         self.has_nic = (problem.ports.nic_group >= 0).tolist()
-        self.forest = Forest(geometry.tensors)
+        self.forest = ForestBuilder(geometry.members)
         self.source = geometry.sample.partitions("src")[0]
         self.tiles = SideTiles(geometry.sample, "dst")
         self.needers = self.tiles.ranks()
@@ -45,7 +45,7 @@ class _Broadcast:
         """Gather and broadcast every distinct tile of the source."""
         for box, holders in self._distinct_tiles().items():
             self._route_tile(box, self._nearest(holders))
-        return self.forest
+        return self.forest.build()
 
     def _distinct_tiles(self) -> dict[Box, list[int]]:
         """Every distinct tile with the ranks that store it."""

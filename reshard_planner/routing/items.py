@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reshard_planner.box import Box
-from reshard_planner.demand import Demand, Geometry
+from reshard_planner.demand import Demand, Geometry, Member
 from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.routing.problem import Problem
 from reshard_planner.spec.values import byte_step
+
+Ints = NDArray[np.int64]
 
 LEAST_PIECE_NBYTES = 1024
 """Size below which splitting a class no further pays: at 50 GB/s this is 20 ns, against microseconds
@@ -25,7 +28,7 @@ class Item:
     Attributes:
         demand: the class.
         group: group of tensors, numbered over all geometries.
-        nbytes: bytes in all tensors of the group together.
+        nbytes: bytes in all tensors of the group's first member together.
         boxes: its pieces.
     """
 
@@ -35,31 +38,33 @@ class Item:
     boxes: tuple[Box, ...]
 
 
-def make_items(problem: Problem, limit: int | None) -> tuple[list[Item], list[tuple[int, ...]]]:
+def make_items(problem: Problem, limit: int | None) -> tuple[list[Item], list[tuple[Member, ...]]]:
     """Cut the demands into items of at most ``limit`` bytes where that is possible.
 
     Tensors of one geometry are dealt out to several groups first, since that costs no messages; what is
     still too large is split along its outermost dimension with enough extent. Without a limit every
     class of every geometry is one item.
 
-    Returns the items, largest first, and the tensors of each group.
+    Returns the items, largest first, and the members of each group.
     """
     by_geometry: dict[int, list[Demand]] = {}
     for demand in problem.demands:
-        by_geometry.setdefault(demand.geometry, []).append(demand)
+        if demand.member == 0:
+            by_geometry.setdefault(demand.geometry, []).append(demand)
     items: list[Item] = []
-    groups: list[tuple[int, ...]] = []
+    groups: list[tuple[Member, ...]] = []
     for number, geometry in enumerate(problem.geometries):
         demands = by_geometry.get(number, [])
         largest = max((demand.nbytes for demand in demands), default=0)
-        count = len(geometry.tensors)
+        count = min(len(member.tensors) for member in geometry.members)
         wanted = 1 if limit is None else max(1, min(count, -(-largest // limit)))
         for part in range(wanted):
-            tensors = geometry.tensors[part::wanted]
+            members = tuple(Member(member.tensors[part::wanted], member.ranks) for member in geometry.members)
+            tensors = len(members[0].tensors)
             for demand in demands:
-                nbytes = demand.nbytes // count * len(tensors)
-                items.extend(_split(geometry, demand, len(groups), len(tensors), nbytes, limit))
-            groups.append(tensors)
+                nbytes = demand.nbytes // len(geometry.members[0].tensors) * tensors
+                items.extend(_split(geometry, demand, len(groups), tensors, nbytes, limit))
+            groups.append(members)
     order = sorted(range(len(items)), key=lambda index: -items[index].nbytes)
     return [items[index] for index in order], groups
 
@@ -114,6 +119,18 @@ def cut_dim(box: Box, parts: int, step: int) -> int:
         if steps > most:
             best, most = dim, steps
     return best
+
+
+def cut_dims(lo: Ints, hi: Ints, parts: int, step: int) -> Ints:
+    """:func:`cut_dim` of many boxes; ``lo`` and ``hi`` have the shape (boxes, dims)."""
+    if not lo.shape[1]:
+        return np.full(len(lo), -1, dtype=np.int64)
+    steps = hi - lo
+    steps[:, -1] //= step
+    enough = steps >= parts
+    dims: Ints = np.where(enough.any(1), np.argmax(enough, axis=1), np.argmax(steps, axis=1))
+    dims[(steps == 0).all(1)] = -1
+    return dims
 
 
 def extent_steps(box: Box, dim: int, step: int) -> int:

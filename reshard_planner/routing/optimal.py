@@ -12,6 +12,7 @@ from functools import cache, partial
 
 from reshard_planner.atoms import Ranks
 from reshard_planner.capacities import Capacities
+from reshard_planner.demand import Member
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.items import Item, make_items
 from reshard_planner.routing.loads import Loads
@@ -35,7 +36,7 @@ def route(problem: Problem) -> list[Forest]:
     Raises:
         UnsupportedError: if bytes must cross the network at ranks without a NIC.
     """
-    best: tuple[tuple[float, float], list[Item], list[tuple[int, ...]], list[list[Transfer]]] | None = None
+    best: tuple[tuple[float, float], list[Item], list[tuple[Member, ...]], list[list[Transfer]]] | None = None
     goal = (float(problem.bound.t0) * GOOD_ENOUGH, GOOD_ENOUGH)
     tried: set[tuple[int, bool]] = set()
     for limit, relays in _trials(problem):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from reshard_planner.box import Box
-from reshard_planner.demand import Demand
-from reshard_planner.routing.forest import ROOT, Forest
+from reshard_planner.demand import Demand, Member
+from reshard_planner.routing.forest import ROOT, Forest, ForestBuilder
 from reshard_planner.routing.items import Item
 from reshard_planner.routing.problem import Problem
 from reshard_planner.spec.tiles import SideTiles
@@ -15,10 +15,13 @@ Transfer = tuple[int, int, Medium]
 
 
 def build_forests(
-    problem: Problem, items: list[Item], groups: list[tuple[int, ...]], transfers: list[list[Transfer]]
+    problem: Problem,
+    items: list[Item],
+    groups: list[tuple[Member, ...]],
+    transfers: list[list[Transfer]],
 ) -> list[Forest]:
     """Write the chosen transfers as forests, in order of groups, classes and pieces."""
-    forests = [Forest(tensors) for tensors in groups]
+    forests = [ForestBuilder(members) for members in groups]
     tiles: dict[int, SideTiles] = {}
     order = sorted(
         range(len(items)), key=lambda i: (items[i].group, items[i].demand.class_index, items[i].boxes)
@@ -31,10 +34,12 @@ def build_forests(
             tiles[geometry] = SideTiles(problem.geometries[geometry].sample, "dst")
         for box in item.boxes:
             _add_tree(forest, box, item.demand, transfers[index], tiles[geometry])
-    return forests
+    return [forest.build() for forest in forests]
 
 
-def _add_tree(forest: Forest, box: Box, demand: Demand, transfers: list[Transfer], tiles: SideTiles) -> None:
+def _add_tree(
+    forest: ForestBuilder, box: Box, demand: Demand, transfers: list[Transfer], tiles: SideTiles
+) -> None:
     """Add one piece, the copies of its holders that need it themselves, and its transfers."""
     piece = forest.add_piece(box)
     holders = set(demand.holders)

@@ -39,7 +39,7 @@ class Subject:
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
-        return find_demands(find_geometries(self.plan.spec), self.ports)
+        return find_demands(find_geometries(self.plan.spec, self.ports), self.ports)
 
     @cached_property
     def bound(self) -> Bound:
