@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
+
 from reshard_planner.bounds import compute_bound
 from reshard_planner.demand import find_demands, find_geometries
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.ir.assemble import assemble
 from reshard_planner.ir.certificate import certify
-from reshard_planner.ir.memory import staging_nbytes
-from reshard_planner.ir.ops import Expansion, Ops
+from reshard_planner.ir.memory import staging_of
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.tables import Tables
+from reshard_planner.ir.traffic import Traffic, measure_traffic
 from reshard_planner.progress import Progress, silent
 from reshard_planner.routing import Forest, Problem, find_strategy
 from reshard_planner.schedule import (
     assign_rounds,
     count_ops,
+    equal_cuts,
     measure,
     time_forests,
-    wanted_rounds,
+    wanted_pace,
 )
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
 
 MAX_OPS = 2_000_000
 """Operations above which no finer schedule is made, be it for speed or to save staging."""
+
+FINER = 8
+"""Factor by which messages are made smaller when a schedule takes too much staging."""
+
+MOST_REPEATS = 4
+"""Chunks of all rows on average up to which finer schedules are made anyway."""
 
 
 def compile(  # noqa: A001 - the verb of the command line, always used as rp.compile
@@ -54,37 +64,41 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
     progress("routes")
     forests = chosen.route(problem)
     progress("schedule")
-    tables, ops = _schedule(problem, forests, must_fit=chosen.claims_least)
+    tables, traffic = _schedule(problem, forests, must_fit=chosen.claims_least)
     progress("certificate")
-    return Plan.seal(spec, tables, certify(spec, ops, demands, ports, bound))
+    certificate = certify(spec, tables, demands, ports, bound, traffic=traffic)
+    return Plan.seal(spec, tables, certificate)
 
 
-def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tuple[Tables, Ops]:
+def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tuple[Tables, Traffic]:
     """Schedule in as many rounds as cost least time, or in more until staging fits the budget."""
     options = problem.spec.options
-    shapes, busiest_s = measure(problem, forests)
-    rounds = wanted_rounds(problem, shapes, busiest_s)
-    most = max((shape.finest * shape.tensors for shape in shapes), default=1) * max(1, len(shapes))
-    least_message = options.min_message_nbytes
-    timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
-    while rounds > 1 and count_ops(shapes, timings) > MAX_OPS:
-        rounds = max(1, rounds // 2)
-        timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
+    workload = measure(problem, forests)
+    pace = wanted_pace(problem, workload)
+    timings = time_forests(problem, forests, workload, pace)
+    most_ops = max(MAX_OPS, MOST_REPEATS * workload.rows)
+    while pace.rounds > 1 and count_ops(forests, workload, timings) > most_ops:
+        pace = replace(pace, rounds=max(1, pace.rounds // 2))
+        timings = time_forests(problem, forests, workload, pace)
     least: int | None = None
-    while True:
-        units = assign_rounds(forests, shapes, timings, busiest_s / rounds)
+    for attempt in count():
+        units = assign_rounds(problem, forests, workload, timings, pace)
         tables = assemble(len(problem.spec.tensors), forests, timings, units)
-        ops = Expansion(problem.spec, tables).expand()
-        used = staging_nbytes(ops)
+        traffic = measure_traffic(problem.spec, tables, problem.ports)
+        used = staging_of(traffic)
         if used <= options.staging_nbytes or not must_fit:
-            return tables, ops
+            return tables, traffic
         least = used if least is None else min(least, used)
-        exhausted = least_message == 1 and rounds >= most
-        least_message = 1
-        rounds = max(rounds * 2, -(-rounds * used // options.staging_nbytes))
-        timings = time_forests(problem, forests, shapes, busiest_s / rounds, least_message)
-        if exhausted or count_ops(shapes, timings) > MAX_OPS:
-            raise UnsupportedError(
-                f"options.staging is {options.staging_nbytes} bytes; the least that a schedule was found for"
-                f" is {least} bytes on the rank that needs most"
-            )
+        finest = pace.min_message_nbytes == 1
+        coarser, before = timings, pace
+        pace = pace.tighter(max(used / options.staging_nbytes, 2 if attempt else 1))
+        if attempt:
+            pace = replace(pace, min_message_nbytes=max(1, pace.min_message_nbytes // FINER))
+        timings = time_forests(problem, forests, workload, pace)
+        exhausted = before.rounds >= workload.steps or all(map(equal_cuts, coarser, timings))
+        if (finest and exhausted) or count_ops(forests, workload, timings) > most_ops:
+            break
+    raise UnsupportedError(
+        f"options.staging is {options.staging_nbytes} bytes; the least that a schedule was found for"
+        f" is {least} bytes on the rank that needs most"
+    )

@@ -121,6 +121,8 @@ def _pattern(src: tuple[Layout, ...], dst: tuple[Layout, ...], ports: Ports) -> 
         _by_appearance(groups),
         rate,
         ports.nvlink_bytes_per_s[ranks],
+        _by_appearance(ports.pod[ranks]),
+        np.append(ports.uplink_bytes_per_s, 0)[ports.pod[ranks]],
     )
     return (len(src), forms, *(column.tobytes() for column in columns)), ranks
 
@@ -142,32 +144,83 @@ def _renaming(given: Ints, ranks: Ints, ports: Ports) -> Ints:
 
 
 def find_demands(geometries: Sequence[Geometry], ports: Ports) -> tuple[Demand, ...]:
-    """The classes of all members with their domains; classes of no bytes are left out."""
-    domain_of = ports.domain.tolist()
-    known: dict[Ranks, tuple[int, ...]] = {}
+    """The classes of all members with their domains; classes of no bytes are left out.
 
-    def domains(ranks: Ranks) -> tuple[int, ...]:
-        if ranks not in known:
-            known[ranks] = tuple(sorted({domain_of[rank] for rank in ranks}))
-        return known[ranks]
-
+    Demands with equal rank sets or domains share their tuples.
+    """
+    domains = _DomainSets(ports)
     demands = []
     for number, geometry in enumerate(geometries):
         atoms = geometry.atoms
+        holder_sets, holders_of = _numbered(atoms.holders)
+        needer_sets, needers_of = _numbered(atoms.needers)
         for position, member in enumerate(geometry.members):
-            renamed = {ranks: member.substitute(ranks) for ranks in {*atoms.holders, *atoms.needers}}
-            ends: dict[tuple[Ranks, Ranks], tuple[Ranks, Ranks, Ranks, Ranks]] = {}
-            for index, nbytes in enumerate(atoms.nbytes):
-                if not nbytes:
-                    continue
-                key = (atoms.holders[index], atoms.needers[index])
-                if key not in ends:
-                    holders, needers = renamed[key[0]], renamed[key[1]]
-                    holding = domains(holders)
-                    needing = tuple(d for d in domains(needers) if d not in holding)
-                    ends[key] = (holders, needers, holding, needing)
-                demands.append(Demand(number, position, index, nbytes * len(member.tensors), *ends[key]))
+            holders = [domains.share(member.substitute(ranks)) for ranks in holder_sets]
+            needers = [domains.share(member.substitute(ranks)) for ranks in needer_sets]
+            holding = [domains.of(ranks) for ranks in holders]
+            needer_domains = [domains.of(ranks) for ranks in needers]
+            count = len(member.tensors)
+            for index, (nbytes, held, need) in enumerate(
+                zip(atoms.nbytes, holders_of, needers_of, strict=True)
+            ):
+                if nbytes:
+                    outside = domains.without(needer_domains[need], holding[held])
+                    demands.append(
+                        Demand(
+                            number,
+                            position,
+                            index,
+                            nbytes * count,
+                            holders[held],
+                            needers[need],
+                            holding[held],
+                            outside,
+                        )
+                    )
     return tuple(demands)
+
+
+def _numbered(sets: Iterable[Ranks]) -> tuple[list[Ranks], list[int]]:
+    """The distinct sets, and the number of each; sets that share a tuple are not compared."""
+    by_id: dict[int, int] = {}
+    by_value: dict[Ranks, int] = {}
+    numbers = []
+    for ranks in sets:
+        number = by_id.get(id(ranks))
+        if number is None:
+            number = by_id[id(ranks)] = by_value.setdefault(ranks, len(by_value))
+        numbers.append(number)
+    return list(by_value), numbers
+
+
+class _DomainSets:
+    """Domains of sets of ranks, each found once; equal sets are one tuple."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._domain_of: list[int] = ports.domain.tolist()
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._of: dict[Ranks, tuple[int, ...]] = {}
+        self._without: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def share(self, values: tuple[int, ...]) -> tuple[int, ...]:
+        """The one tuple that stands for all equal ones."""
+        return self._shared.setdefault(values, values)
+
+    def of(self, ranks: Ranks) -> tuple[int, ...]:
+        """Domains of some ranks, ascending."""
+        found = self._of.get(ranks)
+        if found is None:
+            found = self._of[ranks] = self.share(tuple(sorted({self._domain_of[rank] for rank in ranks})))
+        return found
+
+    def without(self, domains: tuple[int, ...], taken: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the domains that are not taken; both must be shared tuples."""
+        key = (id(domains), id(taken))
+        found = self._without.get(key)
+        if found is None:
+            held = set(taken)
+            found = self._without[key] = self.share(tuple(domain for domain in domains if domain not in held))
+        return found
 
 
 def minimum_network_nbytes(demands: Iterable[Demand]) -> int:

@@ -190,6 +190,12 @@ class Moves:
         self.direct_nvlink = bits["direct_nvlink"] // 8
 
 
+def handed_on(plan: rp.Plan) -> int:
+    """Bytes that ranks keep aside to lend their NICs: they move once more over NVLink than they must."""
+    ops = plan.ops()
+    return int(ops.nbytes[ops.scratch > 0].sum())
+
+
 def global_data(tensor: rp.TensorSpec, seed: int = 0) -> NDArray[Any]:
     """Random bytes for a whole tensor: elements of its width, or packed bytes along the last dimension."""
     bits = DTYPE_BITS[tensor.dtype]

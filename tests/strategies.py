@@ -16,7 +16,7 @@ from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.layout import Placement
 from reshard_planner.spec.values import byte_step
-from reshard_planner.topology import Domain, Link, Nic
+from reshard_planner.topology import Domain, Link, Nic, Pod
 
 MAX_ELEMENTS = 2000
 MAX_RANKS = 12
@@ -177,25 +177,35 @@ def domain_lists(draw: st.DrawFn, ranks: Sequence[int]) -> list[list[int]]:
 
 
 @st.composite
-def topologies(draw: st.DrawFn, ranks: Sequence[int], *, uniform: bool | None = None) -> rp.Topology:
+def topologies(
+    draw: st.DrawFn, ranks: Sequence[int], *, uniform: bool | None = None, uplinks: bool = True
+) -> rp.Topology:
     """Clusters that hold these ranks; every GPU has a NIC, alone or shared.
 
     Args:
         draw: from hypothesis.
         ranks: ranks that must find a GPU.
         uniform: whether every GPU has one NIC of its own and all ports are equal; either when None.
+        uplinks: whether domains may lie in pods.
     """
     domains = draw(domain_lists(ranks))
     links = st.sampled_from(draw(st.sampled_from(LINKS)))
     if uniform if uniform is not None else draw(st.booleans()):
         return rp.Topology.from_domains(domains, draw(links), draw(links))
+    pods: list[Pod] = []
+    if uplinks and len(domains) > 1 and draw(st.integers(0, 3)) == 0:
+        cut = draw(st.integers(1, len(domains)))
+        halves = [half for half in (range(cut), range(cut, len(domains))) if half]
+        pods = [Pod(tuple(half), draw(links)) for half in halves[: draw(st.integers(1, 2))]]
     nics: list[Nic] = []
     for members in domains:
         step = draw(st.integers(1, len(members)))
         for start in range(0, len(members), step):
             group = tuple(members[start : start + step])
             nics.extend(Nic(group, draw(links)) for _ in range(draw(st.integers(1, 2))))
-    return rp.Topology(tuple(Domain(tuple(members), draw(links)) for members in domains), tuple(nics))
+    return rp.Topology(
+        tuple(Domain(tuple(members), draw(links)) for members in domains), tuple(nics), pods=tuple(pods)
+    )
 
 
 @st.composite

@@ -33,7 +33,6 @@ ORDER = (
     "atoms",
     "demand",
     "capacities",
-    "restricted",
     "bounds",
     "routing",
     "schedule",

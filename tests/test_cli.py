@@ -130,8 +130,10 @@ def test_compile_prints_every_figure_of_the_contract(spec, capsys):
     }
     assert found["payload"]["logical_nbytes"] == 2 * 8 * 8 * 2
     assert {"time_s", "t0_s", "term", "resource"} <= set(found["bound"])
-    assert set(found["busiest_nic"]) == set(found["busiest_nvlink"]) == {"resource", "nbytes", "time_s"}
-    assert set(found["schedule"]) == {"slots", "time_s", "gap", "messages", "peers_max"}
+    for port in ("busiest_nic", "busiest_nvlink", "busiest_uplink"):
+        assert set(found[port]) == {"resource", "nbytes", "time_s"}
+    assert {"slots", "time_s", "gap", "messages", "peers_max"} <= set(found["schedule"])
+    assert set(found["peers"]) == {"network_max", "nvlink_max", "connection_nbytes"}
     assert found["compile_s"] > 0
     assert len(found["digest"]) == 64
     assert {"gap", "transfers", "staging_nbytes"} <= set(found)

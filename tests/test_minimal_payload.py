@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from oracle import Moves, domains_of, holder_masks, members
+from oracle import Moves, domains_of, handed_on, holder_masks, members
 from strategies import specs
 from test_atoms import LISTS
 
@@ -29,10 +29,11 @@ def on_two_domains(tensor: rp.TensorSpec) -> rp.ReshardSpec:
 @example(on_two_domains(LISTS[1]))
 @example(on_two_domains(LISTS[2]))
 def test_optimal_moves_the_least_of_every_medium(spec):
-    payload = rp.compile(spec, "optimal").certificate.payload
+    plan = rp.compile(spec, "optimal")
+    payload = plan.certificate.payload
     moves = Moves(spec)
     assert payload.network_nbytes == payload.minimum_network_nbytes == moves.network
-    assert payload.nvlink_nbytes == moves.nvlink
+    assert payload.nvlink_nbytes == moves.nvlink + handed_on(plan)
     assert payload.local_nbytes == moves.local
     assert payload.logical_nbytes == 2 * sum(tensor.nbytes for tensor in spec.tensors)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 import pytest
 from hypothesis import given
@@ -11,9 +13,10 @@ from strategies import topologies
 import reshard_planner as rp
 from reshard_planner.errors import TopologyError, UnsupportedError
 from reshard_planner.spec import parse_spec, spec_from_dict
-from reshard_planner.topology import PRESETS, Domain, Link, Nic, Ports
+from reshard_planner.topology import PRESETS, Domain, Link, Nic, Pod, Ports
 
 GB = 10**9
+NIC = Link(50 * GB, 1.0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +106,66 @@ def test_rates_may_be_set_for_all_or_for_single_ports():
     )
 
 
+def test_pods_go_with_every_form_but_a_file():
+    uplink = Link(100 * GB, 0.95, 0.0)
+    pods = [
+        {"domains": "0", "uplink": {"bytes_per_s": 1e11}},
+        {"domains": [2], "uplink": {"bytes_per_s": 10**11}},
+    ]
+    expected = (Pod((0,), uplink), Pod((2,), uplink))
+    for form in (
+        {"domains": ["0-1", "2-3", "4-5"]},
+        {"gpus_per_domain": 2},
+        {"preset": "dgx-h100", "nodes": 3},
+    ):
+        assert read({**form, "pods": pods}).pods == expected
+    exact = [{"domains": [1], "uplink": {"bytes_per_s": 5, "efficiency": 0.5, "latency_s": 1e-5}}]
+    assert read({"gpus_per_domain": 3, "pods": exact}).pods == (Pod((1,), Link(5, 0.5, 1e-5)),)
+    assert "pods" not in read({"gpus_per_domain": 3, "pods": []}).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([{"domains": [0], "uplink": {}}], "topology.pods[0].uplink lacks the field 'bytes_per_s'"),
+        ([{"domains": [0]}], "topology.pods[0] lacks the field 'uplink'"),
+        ([{"uplink": {"bytes_per_s": 1}}], "topology.pods[0] lacks the field 'domains'"),
+        (
+            [{"domains": [0], "uplink": {"bytes_per_s": 1}, "name": "a"}],
+            "topology.pods[0] has the unknown field",
+        ),
+        ([{"domains": [0], "uplink": {"rate": 1}}], "topology.pods[0].uplink"),
+        ([{"domains": "x", "uplink": {"bytes_per_s": 1}}], "topology.pods[0].domains"),
+        ([{"domains": [], "uplink": {"bytes_per_s": 1}}], "pod 0 has no domains"),
+        ([{"domains": [2], "uplink": {"bytes_per_s": 1}}], "pod 0 names domain 2; expected 0 to 1"),
+        ([{"domains": [0, 0], "uplink": {"bytes_per_s": 1}}], "domain 0 is in pod 0 and in pod 0"),
+        (
+            [{"domains": [n], "uplink": {"bytes_per_s": 1}} for n in (1, 1)],
+            "domain 1 is in pod 0 and in pod 1",
+        ),
+        ([{"domains": [0], "uplink": {"bytes_per_s": 0}}], "bytes_per_s 0"),
+    ],
+)
+def test_impossible_pods_are_refused(pods, said):
+    with pytest.raises(rp.InputError) as caught:
+        read({"gpus_per_domain": 3, "pods": pods})
+    assert said in str(caught.value)
+
+
+def test_plans_carry_pods_in_every_form(tmp_path):
+    topology = replace(rp.Topology.from_domains([[0], [1], [2]]), pods=(Pod((0, 2), Link(GB, 0.9, 1e-6)),))
+    tensor = rp.TensorSpec(
+        "w", (8,), "int8", rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([1, 2]), ["R"])
+    )
+    plan = rp.compile(rp.ReshardSpec([tensor], topology), "direct")
+    for name in ("plan.reshard", "plan.json", "plan.txt"):
+        plan.save(tmp_path / name)
+        read_back = rp.Plan.load(tmp_path / name)
+        assert read_back == plan
+        assert read_back.spec.topology == topology
+        rp.verify(read_back)
+
+
 def test_small_numbers_may_be_written_without_a_decimal_point():
     text = """
     version: 1
@@ -115,7 +178,21 @@ def test_small_numbers_may_be_written_without_a_decimal_point():
     assert (link.latency_s, link.bytes_per_s) == (1e-5, 25 * GB)
 
 
-@given(st.integers(1, 12).flatmap(lambda n: topologies(range(n))))
+@st.composite
+def pods_of(draw: st.DrawFn, topology: rp.Topology) -> rp.Topology:
+    """The topology with some of its domains in pods."""
+    homes = [draw(st.integers(-1, 2)) for _ in topology.domains]
+    uplink = st.builds(
+        Link, st.integers(1, 2**50), st.sampled_from([1.0, 0.95]), st.sampled_from([0.0, 1e-6])
+    )
+    pods = [
+        Pod(tuple(index for index, home in enumerate(homes) if home == number), draw(uplink))
+        for number in sorted(set(homes) - {-1})
+    ]
+    return replace(topology, pods=tuple(pods))
+
+
+@given(st.integers(1, 12).flatmap(lambda n: topologies(range(n), uplinks=False).flatmap(pods_of)))
 def test_the_explicit_form_reads_back(topology):
     ranks = 1 + max(gpu for domain in topology.domains for gpu in domain.gpus)
     assert read(topology.to_dict(), ranks) == topology
@@ -162,6 +239,26 @@ def test_ports_carry_the_domain_and_the_rates_of_every_rank(pair):
     assert ports.nic_bytes_per_s.sum() == sum(nic.link.bytes_per_s for nic in topology.nics)
 
 
+def test_ports_carry_the_pod_of_every_rank_and_the_rate_of_every_uplink():
+    topology = replace(
+        rp.Topology.from_domains([[0, 1], [2], [3]], rank_map=[3, 2, 1]),
+        pods=(Pod((1,), Link(7, 1.0, 0.0)), Pod((0,), Link(9, 1.0, 0.0))),
+    )
+    ports = Ports.of(topology, [0, 1, 2])
+    assert ports.pod.tolist() == [-1, 0, 1]
+    assert ports.uplink_bytes_per_s.tolist() == [7, 9]
+    assert Ports.of(rp.Topology.uniform(2, 1), [0, 1]).pod.tolist() == [-1, -1]
+
+
+def test_the_graph_leads_the_nics_of_a_pod_over_its_uplink():
+    topology = replace(rp.Topology.from_domains([[0], [1], [2]]), pods=(Pod((0, 2), Link(GB, 0.9, 1e-6)),))
+    graph = topology.graph()
+    assert set(graph.neighbors("network")) == {"pod 0", "nic 1"}
+    assert set(graph.neighbors("pod 0")) == {"network", "nic 0", "nic 2"}
+    assert graph.nodes["pod 0"]["kind"] == "pod"
+    assert graph.edges["pod 0", "network"] == {"bytes_per_s": GB, "efficiency": 0.9, "latency_s": 1e-6}
+
+
 def test_gpus_that_share_all_their_nics_are_one_group():
     topology = rp.Topology((Domain((0, 1, 2, 3)),), (Nic((0, 1)), Nic((1, 0)), Nic((2,))))
     ports = Ports.of(topology, range(4))
@@ -176,7 +273,7 @@ def test_gpus_that_share_some_of_their_nics_are_refused():
         Ports.of(topology, range(3))
 
 
-@given(st.integers(1, 12).flatmap(lambda n: topologies(range(n))))
+@given(st.integers(1, 12).flatmap(lambda n: topologies(range(n), uplinks=False)))
 def test_the_graph_has_every_port_with_its_rate(topology):
     graph = topology.graph()
     kinds = nx.get_node_attributes(graph, "kind")
@@ -201,7 +298,7 @@ def test_the_graph_has_every_port_with_its_rate(topology):
     assert all(link["efficiency"] <= 1 and link["latency_s"] >= 0 for *_, link in graph.edges(data=True))
 
 
-@given(st.integers(2, 12).flatmap(lambda n: topologies(range(n))))
+@given(st.integers(2, 12).flatmap(lambda n: topologies(range(n), uplinks=False)))
 def test_a_cut_of_the_graph_between_domains_is_the_rate_of_their_nics(topology):
     """Max flow from one domain to another over the network: the smaller of the NIC and NVLink totals."""
     if len(topology.domains) < 2:
@@ -250,6 +347,7 @@ def test_a_mapped_graph_names_the_rank_of_each_gpu():
         (lambda: rp.Topology.uniform(0, 8), "0 GPUs in domains of 8"),
         (lambda: rp.Topology.uniform(8, 0), "domains of 0"),
         (lambda: rp.Topology.preset("dgx-h900", 1), "'dgx-h900' is unknown"),
+        (lambda: replace(rp.Topology.uniform(2, 1), pods=(Pod((True,), NIC),)), "domain True of pod 0"),
         (lambda: Link(0, 1.0, 0.0), "bytes_per_s 0"),
         (lambda: Link(2**53, 1.0, 0.0), "bytes_per_s 9007199254740992"),
         (lambda: Link(1, 0.0, 0.0), "efficiency 0.0"),

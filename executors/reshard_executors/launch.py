@@ -19,6 +19,11 @@ from multiprocessing.context import ForkProcess
 
 from reshard_executors.jobs import ENDED, Failure, Job, RankReport, Stage
 
+CONSEQUENCES = frozenset(
+    ("ExecutionError", "RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
+)
+"""Errors that ranks report when another one has ended: the transport lost it, at whatever stage."""
+
 GRACE_S = 2.0
 """How long other ranks may go on after one has failed, so that the best reason is found."""
 
@@ -108,7 +113,9 @@ def _collect(ranks: Sequence[_Rank], asked: Connection, answering: Connection) -
 
 def _weight(failure: Failure) -> int:
     """Which of several failures says most: a cause, a process that ended, what followed."""
-    return {ENDED: 1, "ExecutionError": 2}.get(failure.kind, 0)
+    if failure.kind == ENDED:
+        return 1
+    return 2 if failure.kind in CONSEQUENCES else 0
 
 
 def _unexpected_end(rank: _Rank) -> Failure:

@@ -35,10 +35,16 @@ def assemble(tensor_count: int, forests: Sequence[Forest], timings: Sequence[Tim
             for column in (group, units.tensor, units.part, units.chunk, units.n_chunks, units.round)
         )
     )
+    piece_order = np.lexsort(
+        (
+            _joined([timing.part for timing in timings]),
+            np.repeat(np.arange(len(forests)), [len(forest.lo) for forest in forests]),
+        )
+    )
     return Tables(
         _groups(tensor_count, forests, first),
-        _pieces(forests, timings, first),
-        _routes(forests, timings),
+        _pieces(forests, timings, first, piece_order),
+        _routes(forests, timings, piece_order),
         schedule,
     )
 
@@ -58,7 +64,7 @@ def _groups(tensor_count: int, forests: Sequence[Forest], first: Ints) -> Groups
     return Groups(group_of, owner, *columns)
 
 
-def _pieces(forests: Sequence[Forest], timings: Sequence[Timing], first: Ints) -> Pieces:
+def _pieces(forests: Sequence[Forest], timings: Sequence[Timing], first: Ints, order: Ints) -> Pieces:
     dims = max((forest.lo.shape[1] for forest in forests if len(forest.lo)), default=0)
     counts = [len(forest.lo) for forest in forests]
     lo = np.zeros((sum(counts), dims), dtype=np.int64)
@@ -71,17 +77,20 @@ def _pieces(forests: Sequence[Forest], timings: Sequence[Timing], first: Ints) -
         at += len(forest.lo)
     return Pieces(
         np.repeat(first[:-1], counts),
-        _joined([timing.part for timing in timings]),
-        _joined([timing.cut_dim for timing in timings]),
-        lo,
-        hi,
+        _joined([timing.part for timing in timings])[order],
+        _joined([timing.cut_dim for timing in timings])[order],
+        lo[order],
+        hi[order],
     )
 
 
-def _routes(forests: Sequence[Forest], timings: Sequence[Timing]) -> Routes:
+def _routes(forests: Sequence[Forest], timings: Sequence[Timing], piece_order: Ints) -> Routes:
     piece_base = np.cumsum([0, *(len(forest.lo) for forest in forests)]).tolist()
     row_base = np.cumsum([0, *(len(forest.piece) for forest in forests)]).tolist()
     piece = _joined([forest.piece + base for forest, base in zip(forests, piece_base, strict=False)])
+    new_piece = np.empty(len(piece_order), dtype=np.int64)
+    new_piece[piece_order] = np.arange(len(piece_order))
+    piece = new_piece[piece]
     parent = _joined(
         [
             np.where(forest.parent < 0, -1, forest.parent + base)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from math import fsum
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.bounds import Bound, Cut
+from reshard_planner.bounds import Bound, Weights
 from reshard_planner.demand import Demand, minimum_network_nbytes
 from reshard_planner.errors import PlanFileError
-from reshard_planner.ir.memory import staging_nbytes
-from reshard_planner.ir.ops import Ops
+from reshard_planner.ir.memory import connection_nbytes, staging_of
+from reshard_planner.ir.tables import Tables
+from reshard_planner.ir.traffic import Traffic, measure_traffic
 from reshard_planner.schedule import alpha_s
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
-from reshard_planner.transfer import Medium
+
+Ints = NDArray[np.int64]
 
 LOGICAL_COPIES = 2
 """Gather-and-broadcast moves every weight twice, once per stage, by NVIDIA's counting."""
@@ -45,6 +49,21 @@ class Payload:
 
 
 @dataclass(frozen=True, slots=True)
+class PriceClaim:
+    """Prices that prove T0, when only ranks that hold or need the bytes take part.
+
+    Attributes:
+        nbytes: bytes times least price, over all classes.
+        bytes_per_s: weight times rate, over all ports.
+        weights: prices as (resource, numbers, weight).
+    """
+
+    nbytes: int
+    bytes_per_s: int
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True)
 class BoundClaim:
     """The bound T* and the cut that proves it.
 
@@ -53,9 +72,11 @@ class BoundClaim:
         t0_s: T0, when only ranks that hold or need the bytes take part.
         term: kind of the binding cut.
         resource: its ports, for display.
-        cut_members: domains of the cut, or its one rank.
-        cut_nbytes: bytes that must pass it.
-        cut_bytes_per_s: its rate.
+        cut_members: domains or pods of the cut, or its one rank; empty for prices.
+        cut_nbytes: bytes that must pass it, weighted with its prices.
+        cut_bytes_per_s: its rate, weighted likewise.
+        cut_weights: prices as (resource, numbers, weight); see docs/mathematics.md.
+        t0_cut: prices that prove T0; null if T0 is T*.
     """
 
     time_s: float
@@ -65,6 +86,8 @@ class BoundClaim:
     cut_members: tuple[int, ...]
     cut_nbytes: int
     cut_bytes_per_s: int
+    cut_weights: Weights
+    t0_cut: PriceClaim | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +114,34 @@ class ScheduleClaim:
         time_s: sum over slots of the busiest port's time, and a start-up time for each slot that moves bytes
             between ranks.
         gap: that sum without start-up times, over T*, minus 1; null if T* is 0 and the sum is not.
+        message_cost_s: what it costs that messages are no smaller: that sum without start-up times, less T*.
         messages: packed messages, one per pair and slot.
         peers_max: most peers of any rank, over all slots.
+        peers_in_slot_max: most peers of any rank in one slot.
     """
 
     slots: int
     time_s: float
     gap: float | None
+    message_cost_s: float
     messages: int
     peers_max: int
+    peers_in_slot_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeersClaim:
+    """Ranks that a rank exchanges bytes with over the whole plan; each is a connection that takes memory.
+
+    Attributes:
+        network_max: most network peers of any rank.
+        nvlink_max: most NVLink peers of any rank.
+        connection_nbytes: estimated memory for the connections of the rank that has most peers.
+    """
+
+    network_max: int
+    nvlink_max: int
+    connection_nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +162,11 @@ class Certificate:
         bound: least time.
         busiest_nic: busiest NIC group in one direction.
         busiest_nvlink: busiest NVLink port in one direction.
-        gap: time of the busier of the two over T*, minus 1; 0 when both are 0, null if only T* is. It may be
-            negative for a strategy that moves more than the least, since T* bounds plans of least payload.
+        busiest_uplink: busiest uplink of a pod in one direction.
+        gap: time of the busiest of the three over T*, minus 1; 0 when both are 0, null if only T* is. It may
+            be negative for a strategy that moves more than the least: T* bounds plans of least payload.
         schedule: cost of the rounds.
+        peers: connections that it takes.
         transfers: transfers over all media.
         transfers_by_medium: the same per medium.
         staging_nbytes: staging and scratch of the rank that needs most.
@@ -132,8 +176,10 @@ class Certificate:
     bound: BoundClaim
     busiest_nic: Busiest
     busiest_nvlink: Busiest
+    busiest_uplink: Busiest
     gap: float | None
     schedule: ScheduleClaim
+    peers: PeersClaim
     transfers: int
     transfers_by_medium: TransferCounts
     staging_nbytes: int
@@ -169,49 +215,72 @@ def _refuse_unknown(path: str, raw: object, known: object) -> None:
 
 
 def certify(
-    spec: ReshardSpec, ops: Ops, demands: tuple[Demand, ...], ports: Ports, bound: Bound
+    spec: ReshardSpec,
+    tables: Tables,
+    demands: tuple[Demand, ...],
+    ports: Ports,
+    bound: Bound,
+    *,
+    traffic: Traffic | None = None,
 ) -> Certificate:
-    """Compute the certificate of a plan from its operations.
+    """Compute the certificate of a plan from its tables.
 
     Args:
         spec: what the plan was compiled from.
-        ops: all operations of the plan.
+        tables: the plan.
         demands: classes of the spec.
         ports: capacities per rank.
         bound: the least times of the spec.
+        traffic: the sums over the plan's operations, if they are known already.
     """
-    per_medium = {medium: int(ops.nbytes[ops.medium == medium].sum()) for medium in Medium}
+    if traffic is None:
+        traffic = measure_traffic(spec, tables, ports)
+    local, nvlink, network = traffic.nbytes
     payload = Payload(
-        per_medium[Medium.NETWORK],
+        network,
         minimum_network_nbytes(demands),
-        per_medium[Medium.NVLINK],
-        per_medium[Medium.LOCAL],
+        nvlink,
+        local,
         LOGICAL_COPIES * sum(tensor.nbytes for tensor in spec.tensors),
     )
-    nic = _busiest(_loads(ops, Medium.NETWORK, ports.nic_group), ports.nic_bytes_per_s, ports.nic_name)
-    ranks = tuple(f"nvlink of rank {rank}" for rank in range(len(ports.nvlink_bytes_per_s)))
-    nvlink = _busiest(
-        _loads(ops, Medium.NVLINK, np.arange(len(ranks), dtype=np.int64)), ports.nvlink_bytes_per_s, ranks
+    nic = _busiest(
+        _per_group(traffic.network, ports), ports.nic_bytes_per_s, lambda group: ports.nic_name[group]
     )
-    transfers = ops.transfers()
+    port = _busiest(traffic.nvlink, ports.nvlink_bytes_per_s, lambda rank: f"nvlink of rank {rank}")
+    uplink = _busiest(traffic.uplink, ports.uplink_bytes_per_s, lambda pod: f"uplink of pod {pod}")
     return Certificate(
         payload,
         claim_bound(bound),
         nic,
-        nvlink,
-        _gap(max(nic.time_s, nvlink.time_s), bound.time),
-        _schedule(spec, ops, ports, bound.time),
-        len(transfers),
-        TransferCounts(*(int((ops.medium[transfers] == medium).sum()) for medium in Medium)),
-        staging_nbytes(ops),
+        port,
+        uplink,
+        _gap(max(nic.time_s, port.time_s, uplink.time_s), bound.time),
+        _schedule(spec, traffic, bound.time),
+        PeersClaim(
+            int(traffic.network_peers.max(initial=0)),
+            int(traffic.nvlink_peers.max(initial=0)),
+            connection_nbytes(traffic),
+        ),
+        sum(traffic.transfers),
+        TransferCounts(*traffic.transfers),
+        staging_of(traffic),
     )
 
 
 def claim_bound(bound: Bound) -> BoundClaim:
     """The bound as the certificate states it."""
-    cut: Cut = bound.cut
+    cut, prices = bound.cut, bound.t0_cut
+    t0_cut = None if bound.t0 == bound.time else PriceClaim(prices.nbytes, prices.bytes_per_s, prices.weights)
     return BoundClaim(
-        float(bound.time), float(bound.t0), cut.kind, cut.resource, cut.members, cut.nbytes, cut.bytes_per_s
+        float(bound.time),
+        float(bound.t0),
+        cut.kind,
+        cut.resource,
+        cut.members,
+        cut.nbytes,
+        cut.bytes_per_s,
+        cut.weights,
+        t0_cut,
     )
 
 
@@ -221,59 +290,38 @@ def _gap(time_s: float, bound: Fraction) -> float | None:
     return None if time_s else 0.0
 
 
-def _loads(
-    ops: Ops, medium: Medium, port_of: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Bytes in and out per port."""
-    at = ops.medium == medium
-    count = int(port_of.max(initial=-1)) + 1
-    sums = []
-    for rank in (ops.dst[at], ops.src[at]):
-        load = np.zeros(count, dtype=np.int64)
-        port = port_of[rank]
-        np.add.at(load, port[port >= 0], ops.nbytes[at][port >= 0])
-        sums.append(load)
-    return sums[0], sums[1]
+def _per_group(loads: Ints, ports: Ports) -> Ints:
+    """Bytes out and in per NIC group, from those per rank."""
+    sums = np.zeros((2, len(ports.nic_bytes_per_s)), dtype=np.int64)
+    ranks = np.flatnonzero(ports.nic_group >= 0)
+    for total, load in zip(sums, loads, strict=True):
+        np.add.at(total, ports.nic_group[ranks], load[ranks])
+    return sums
 
 
-def _busiest(
-    loads: tuple[NDArray[np.int64], NDArray[np.int64]], rate: NDArray[np.int64], names: tuple[str, ...]
-) -> Busiest:
+def _busiest(loads: Ints, rate: Ints, name: Callable[[int], str]) -> Busiest:
+    """The busiest port of some, given their bytes out and in."""
     best = Busiest("none", 0, 0.0)
-    for load, direction in zip(loads, ("in", "out"), strict=True):
+    for load, direction in ((loads[1], "in"), (loads[0], "out")):
         used = np.flatnonzero(load)
         if not len(used):
             continue
         times = load[used] / rate[used]
         at = int(np.argmax(times))
         if times[at] > best.time_s:
-            best = Busiest(f"{names[used[at]]}, {direction}", int(load[used[at]]), float(times[at]))
+            best = Busiest(f"{name(int(used[at]))}, {direction}", int(load[used[at]]), float(times[at]))
     return best
 
 
-def _schedule(spec: ReshardSpec, ops: Ops, ports: Ports, bound: Fraction) -> ScheduleClaim:
-    slots = int(ops.slot.max(initial=-1)) + 1
-    used, slot = np.unique(ops.slot, return_inverse=True)
-    longest = np.zeros(len(used))
-    for medium, port_of, rate in (
-        (Medium.NETWORK, ports.nic_group, ports.nic_bytes_per_s),
-        (Medium.NVLINK, np.arange(len(ports.nvlink_bytes_per_s), dtype=np.int64), ports.nvlink_bytes_per_s),
-    ):
-        at = np.flatnonzero(ops.medium == medium)
-        for rank in (ops.src[at], ops.dst[at]):
-            port = port_of[rank]
-            key, inverse = np.unique(slot[at] * max(1, len(rate)) + port, return_inverse=True)
-            load = np.zeros(len(key), dtype=np.int64)
-            np.add.at(load, inverse, ops.nbytes[at])
-            np.maximum.at(longest, key // max(1, len(rate)), load / rate[key % max(1, len(rate))])
-    moved = np.flatnonzero(ops.medium != Medium.LOCAL)
-    size = len(ports.domain)
-    src, dst = ops.src[moved], ops.dst[moved]
-    messages = len(np.unique((ops.slot[moved] * size + src) * size + dst))
-    pairs = np.unique(np.concatenate((src * size + dst, dst * size + src)))
-    peers = np.bincount(pairs // size) if len(pairs) else np.zeros(1, dtype=np.int64)
-    busy = len(np.unique(ops.slot[moved]))
-    total = float(longest.sum())
+def _schedule(spec: ReshardSpec, traffic: Traffic, bound: Fraction) -> ScheduleClaim:
+    times = traffic.busiest_s.tolist()
+    total = fsum(times)  # rounded once, so that every machine gets the same figures
     return ScheduleClaim(
-        slots, total + busy * alpha_s(spec.topology), _gap(total, bound), messages, int(peers.max(initial=0))
+        traffic.slots,
+        total + len(times) * alpha_s(spec.topology),
+        _gap(total, bound),
+        fsum((*times, -float(bound))),
+        traffic.messages,
+        traffic.peers_max,
+        traffic.peers_in_slot_max,
     )

@@ -140,9 +140,9 @@ def read_header(path: Path) -> dict[str, Any]:
         PlanFileError: if it is not a plan file, or of another version.
         DigestError: if the digest is not that of the header.
     """
-    with _opened(path) as stored:
-        header: dict[str, Any] = _parse_header(_header_text(stored))
-        _check_header(header)
+    with opened(path) as stored:
+        header: dict[str, Any] = parse_header(header_text(stored))
+        check_header(header)
         return header
 
 
@@ -158,15 +158,15 @@ def load_file(path: Path, *, check: bool = True) -> Plan:
         PlanFileError: if it is not a plan file, damaged, or of another version.
         DigestError: if its content is not what its digest says.
     """
-    with _opened(path) as stored:
-        text = _header_text(stored)
-        header = _parse_header(text)
+    with opened(path) as stored:
+        text = header_text(stored)
+        header = parse_header(text)
         columns = _read_columns(stored)
         tables = make_tables({name: columns[name] for name in COLUMN_DTYPES})
         spec, certificate = read_spec(header["spec"]), read_certificate(header["certificate"])
         plan = Plan(spec, tables, certificate, header["digest"])
         if check:
-            _check_header(header)
+            check_header(header)
             right = make_header(plan.version, spec, certificate, columns)
             _check_blocks(header["blocks"], right["blocks"])
             _check_index(columns[INDEX_NAME], columns["routes.dst"])
@@ -194,7 +194,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """The file, mapped by safetensors."""
     with naming(path):
         check_readable(path, MAX_FILE_NBYTES)
@@ -216,20 +216,39 @@ def check_readable(path: Path, most_nbytes: int) -> None:
         raise PlanFileError(f"it has {status.st_size} bytes; expected at most {most_nbytes}")
 
 
-def _header_text(stored: Any) -> str:
+def header_text(stored: Any) -> str:
+    """The header as it is stored.
+
+    Raises:
+        PlanFileError: if there is none.
+    """
     text: str | None = (stored.metadata() or {}).get(METADATA_KEY)
     if text is None:
         raise PlanFileError(f"not a plan file: its metadata has no entry {METADATA_KEY!r}")
     return text
 
 
-def _parse_header(text: str) -> dict[str, Any]:
+def parse_header(text: str) -> dict[str, Any]:
+    """The header in plain JSON types.
+
+    Raises:
+        PlanFileError: for another version, or naming the field that is wrong.
+    """
     raw: dict[str, Any] = parse_json(text)
     read_form(raw, HeaderForm)
     return raw
 
 
 def _read_columns(stored: Any) -> dict[str, Column]:
+    return {name: stored.get_tensor(name) for name in stored_shapes(stored)}
+
+
+def stored_shapes(stored: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Element type and shape of every stored column, after checking that they are those of a plan.
+
+    Raises:
+        PlanFileError: naming the column that is missing, unknown or of another type or length.
+    """
     names = (*COLUMN_DTYPES, INDEX_NAME)
     check_names("column", stored.keys(), names)
     found = {}
@@ -243,10 +262,16 @@ def _read_columns(stored: Any) -> dict[str, Column]:
             f"column {INDEX_NAME!r} has elements {index[0]} and shape {list(index[1])}; expected elements"
             f" {INDEX_DTYPE} and shape {list(found['routes.dst'][1])}"
         )
-    return {name: stored.get_tensor(name) for name in names}
+    return {**found, INDEX_NAME: index}
 
 
-def _check_header(header: Mapping[str, Any]) -> None:
+def check_header(header: Mapping[str, Any]) -> None:
+    """Compare a header with its digest.
+
+    Raises:
+        PlanFileError: if a number in it is not finite.
+        DigestError: with both digests.
+    """
     try:
         right = header_digest(header)
     except ValueError:

@@ -10,6 +10,8 @@ from reshard_planner.errors import PlanFileError
 from reshard_planner.ir import jsonform, textform
 from reshard_planner.ir.file import MAX_FILE_NBYTES, check_readable, load_file, naming, save, write_atomically
 from reshard_planner.ir.plan import Plan
+from reshard_planner.ir.program import Program
+from reshard_planner.ir.rankfile import read_rank
 from reshard_planner.ir.reading import parse_json
 
 MAX_TEXT_NBYTES = 2**30
@@ -44,6 +46,24 @@ def load(path: Path, *, check: bool = True) -> Plan:
         if not _BINARY.match(head):
             raise PlanFileError("not a plan; expected the binary, JSON or text form of one")
     return load_file(path, check=check)
+
+
+def read_program(path: str | Path, rank: int) -> Program:
+    """What one rank does, as :meth:`reshard_planner.ir.plan.Plan.program` of the loaded plan gives it.
+
+    Of the binary file only the rank's own blocks are read and checked; see
+    :func:`reshard_planner.ir.rankfile.read_rank`. The other forms are read whole.
+
+    Raises:
+        PlanFileError: if it is not a plan, damaged, or of another version.
+        DigestError: if what is read is not what the digest says.
+        CausalityError: if a row reads a tile that the rank does not have.
+        CoverageError: if a row writes a tile that the rank does not have.
+    """
+    place = Path(path)
+    with naming(place):
+        binary = _BINARY.match(_head(place))
+    return read_rank(place, rank) if binary else load(place).program(rank)
 
 
 def is_plan(path: Path) -> bool:

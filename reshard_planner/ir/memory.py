@@ -6,39 +6,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.ir.ops import Ops
-from reshard_planner.transfer import Medium
+from reshard_planner.ir.tables import Tables
+from reshard_planner.ir.traffic import Traffic, measure_traffic
+from reshard_planner.spec import ReshardSpec
+from reshard_planner.topology import Ports
 
 BUFFERS_PER_DIRECTION = 2
 """Staging buffers per direction, so that packing, the wire and unpacking overlap."""
 
+CONNECTION_BUFFER_NBYTES = 4 * 2**20
+"""Bytes of the buffer that a connection has on each channel: the default of ``NCCL_BUFFSIZE``, as NCCL's user
+guide gives it under "Environment Variables"."""
 
-def staging_nbytes(ops: Ops) -> int:
+CONNECTION_CHANNELS = 2
+"""Channels per peer that NCCL takes for sends and receives: typically 2 over the network, says
+github.com/NVIDIA/nccl issue 1424, and at most halved where peers are many; since 2.29 it depends on the NIC's
+rate, and over NVLink it may be more."""
+
+
+def staging_nbytes(spec: ReshardSpec, tables: Tables, ports: Ports | None = None) -> int:
     """Bytes of the rank that needs most: its staging buffers and the scratch live at one time.
+
+    Args:
+        spec: what the plan was compiled from.
+        tables: the plan.
+        ports: capacities per rank; looked up when None.
+    """
+    found = Ports.of(spec.topology, spec.ranks) if ports is None else ports
+    return staging_of(measure_traffic(spec, tables, found))
+
+
+def staging_of(traffic: Traffic) -> int:
+    """The same from the sums over a plan's operations.
 
     A staging buffer holds the largest slot of its direction. Scratch lives from the slot in which it
     arrives to the last one that reads it.
     """
-    size = int(max(ops.src.max(initial=-1), ops.dst.max(initial=-1))) + 1
-    if not size:
-        return 0
-    moved = ops.medium != Medium.LOCAL
-    send = _largest_slot(ops.src[moved], ops.slot[moved], ops.nbytes[moved], size)
-    receive = _largest_slot(ops.dst[moved], ops.slot[moved], ops.nbytes[moved], size)
-    total = BUFFERS_PER_DIRECTION * (send + receive) + _peak_scratch(ops, size)
-    return int(total.max(initial=0))
+    staging = BUFFERS_PER_DIRECTION * (traffic.send_nbytes + traffic.receive_nbytes)
+    return int((staging + traffic.scratch_nbytes).max(initial=0))
 
 
-def _largest_slot(
-    rank: NDArray[np.int64], slot: NDArray[np.int64], nbytes: NDArray[np.int64], size: int
-) -> NDArray[np.int64]:
-    """Per rank, the most bytes of any slot."""
-    slots = int(slot.max(initial=-1)) + 1
-    key, inverse = np.unique(rank * max(1, slots) + slot, return_inverse=True)
-    sums = np.zeros(len(key), dtype=np.int64)
-    np.add.at(sums, inverse, nbytes)
-    largest = np.zeros(size, dtype=np.int64)
-    np.maximum.at(largest, key // max(1, slots), sums)
-    return largest
+def connection_nbytes(traffic: Traffic) -> int:
+    """Estimated bytes of the connections of the rank that has most peers."""
+    peers = int((traffic.network_peers + traffic.nvlink_peers).max(initial=0))
+    return peers * CONNECTION_CHANNELS * CONNECTION_BUFFER_NBYTES
 
 
 def scratch_ends(ops: Ops) -> NDArray[np.int64]:
@@ -49,19 +60,3 @@ def scratch_ends(ops: Ops) -> NDArray[np.int64]:
     known = (at < len(ops.op)) & (ops.op[np.minimum(at, max(0, len(ops.op) - 1))] == ops.parent[children])
     np.maximum.at(end, at[known], ops.slot[children[known]])
     return end
-
-
-def _peak_scratch(ops: Ops, size: int) -> NDArray[np.int64]:
-    at = np.flatnonzero(ops.scratch)
-    peak = np.zeros(size, dtype=np.int64)
-    if not len(at):
-        return peak
-    end = scratch_ends(ops)[at]
-    rank = np.concatenate((ops.dst[at], ops.dst[at]))
-    time = np.concatenate((ops.slot[at], end + 1))
-    change = np.concatenate((ops.nbytes[at], -ops.nbytes[at]))
-    order = np.lexsort((change, time, rank))
-    rank, change = rank[order], change[order]
-    level = np.cumsum(change)  # every rank's changes sum to zero, so ranks do not disturb one another
-    np.maximum.at(peak, rank, level)
-    return peak

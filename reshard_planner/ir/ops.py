@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.ir.tables import Tables
+from reshard_planner.ir.chunks import Kinds, RowBoxes
+from reshard_planner.ir.tables import Groups, Schedule, Tables
 from reshard_planner.spec import ReshardSpec
-from reshard_planner.spec.values import byte_step
 
 Ints = NDArray[np.int64]
 
@@ -75,20 +75,81 @@ class Ops:
         return Ops(*(getattr(self, column.name)[mask] for column in fields(self)))
 
 
-class Expansion:
-    """The tables prepared for expansion: rows sorted by (group, part)."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of the routes, all or some of them, with all that their operations depend on.
 
-    def __init__(self, spec: ReshardSpec, tables: Tables) -> None:
-        self.spec = spec
-        self.tables = tables
-        routes, pieces, schedule = tables.routes, tables.pieces, tables.schedule
-        parts = int(pieces.part.max(initial=0)) + 1
-        key = pieces.group[routes.piece].astype(np.int64) * parts + pieces.part[routes.piece]
-        self.order = np.argsort(key, kind="stable")
-        keys = key[self.order]
-        used = tables.groups.routes_of[schedule.group].astype(np.int64) * parts + schedule.part
-        self.first = np.searchsorted(keys, used, side="left")
-        self.count = np.searchsorted(keys, used, side="right") - self.first
+    Attributes:
+        total: number of rows of the whole table, which operations are numbered by.
+        number: number of each row in it, ascending.
+        parent: number of the row that brings the piece, -1 for the source's own tile.
+        group: group that the row's piece belongs to.
+        part: part that it belongs to.
+        src: sending rank, before substitution.
+        dst: receiving rank, before substitution.
+        medium: as in the table, like the others below.
+        role: as in the table.
+        scratch: as in the table.
+        tile: as in the table.
+        offset: as in the table.
+        boxes: boxes of the rows' pieces.
+    """
+
+    total: int
+    number: Ints
+    parent: Ints
+    group: Ints
+    part: Ints
+    src: Ints
+    dst: Ints
+    medium: Ints
+    role: Ints
+    scratch: Ints
+    tile: Ints
+    offset: Ints
+    boxes: RowBoxes
+
+    @classmethod
+    def of(cls, tables: Tables) -> Rows:
+        """All rows of a plan."""
+        routes, pieces = tables.routes, tables.pieces
+        return cls(
+            len(routes),
+            np.arange(len(routes), dtype=np.int64),
+            routes.parent.astype(np.int64),
+            pieces.group[routes.piece].astype(np.int64),
+            pieces.part[routes.piece].astype(np.int64),
+            routes.src.astype(np.int64),
+            routes.dst.astype(np.int64),
+            routes.medium.astype(np.int64),
+            routes.role.astype(np.int64),
+            routes.scratch.astype(np.int64),
+            routes.tile.astype(np.int64),
+            routes.offset.astype(np.int64),
+            RowBoxes.of(routes, pieces),
+        )
+
+
+class Expansion:
+    """The tables prepared for expansion.
+
+    Args:
+        spec: what the plan was compiled from.
+        groups: which tensors share routes.
+        schedule: the units.
+        rows: all rows of the routes, or at least those of the ranks that are asked for.
+    """
+
+    def __init__(self, spec: ReshardSpec, groups: Groups, schedule: Schedule, rows: Rows) -> None:
+        self.kinds = Kinds.of(spec.tensors)
+        self.groups, self.schedule, self.rows = groups, schedule, rows
+        size = int(max(rows.src.max(initial=-1), rows.dst.max(initial=-1))) + 1
+        self.renamed_by, self.renamings = groups.renamings(size)
+
+    @classmethod
+    def of(cls, spec: ReshardSpec, tables: Tables) -> Expansion:
+        """All rows of a plan."""
+        return cls(spec, tables.groups, tables.schedule, Rows.of(tables))
 
     def expand(self, rank: int | None = None, tensors: Collection[int] | None = None) -> Ops:
         """Expand all operations, or those of one rank or of some tensors.
@@ -97,97 +158,92 @@ class Expansion:
             rank: keep what this rank sends or receives.
             tensors: positions in the spec; keep what moves these.
         """
-        schedule, routes = self.tables.schedule, self.tables.routes
+        schedule = self.schedule
         units = np.arange(len(schedule))
         if tensors is not None:
             units = units[np.isin(schedule.tensor, np.fromiter(tensors, dtype=np.int64))]
-        substituted = len(self.tables.groups.subst_group) > 0
-        order, first, count = self.order, self.first, self.count
-        if rank is not None and not substituted:
-            mine = (routes.src[order] == rank) | (routes.dst[order] == rank)
-            before = np.concatenate(([0], np.cumsum(mine)))
-            first, count = before[self.first], before[self.first + self.count] - before[self.first]
-            order = order[mine]
+        group, at = self._pairs(rank)
+        parts = int(max(self.rows.part.max(initial=0), schedule.part.max(initial=0))) + 1
+        keys = group * parts + self.rows.part[at]
+        order = np.argsort(keys, kind="stable")
+        keys, at = keys[order], at[order]
+        used = schedule.group if rank is not None else self.groups.routes_of[schedule.group]
+        wanted = used.astype(np.int64) * parts + schedule.part
+        first = np.searchsorted(keys, wanted, side="left")
+        count = np.searchsorted(keys, wanted, side="right") - first
         unit = np.repeat(units, count[units])
         starts = np.cumsum(count[units]) - count[units]
         local = np.arange(len(unit)) - np.repeat(starts, count[units])
-        row = order[first[unit] + local]
-        ops = self._build(unit, row)
+        ops = self._build(unit, at[first[unit] + local])
         keep = ops.nbytes > 0
-        if rank is not None and substituted:
-            keep &= (ops.src == rank) | (ops.dst == rank)
         return ops if keep.all() else ops.select(keep)
 
+    def _pairs(self, rank: int | None) -> tuple[Ints, Ints]:
+        """Groups and positions of the rows that are expanded for their units, rows ascending per group.
+
+        Without a rank, rows stand for the group that has them and for all that use them.
+        """
+        rows = self.rows
+        if rank is None:
+            return rows.group, np.arange(len(rows.number))
+        size = self.renamings.shape[1]
+        renaming, stand_in = np.nonzero(self.renamings == rank)
+        names = {int(number): stand_in[renaming == number] for number in np.unique(renaming)}
+        if rank >= size:
+            names = dict.fromkeys(range(len(self.renamings)), np.array([rank]))
+        anyone = np.unique(np.concatenate(list(names.values()))) if names else stand_in
+        near = np.flatnonzero(np.isin(rows.src, anyone) | np.isin(rows.dst, anyone))
+        of_renaming = {
+            number: near[np.isin(rows.src[near], ranks) | np.isin(rows.dst[near], ranks)]
+            for number, ranks in names.items()
+        }
+        groups, found = [near[:0]], [near[:0]]
+        for group, (owner, number) in enumerate(
+            zip(self.groups.routes_of.tolist(), self.renamed_by.tolist(), strict=True)
+        ):
+            mine = of_renaming.get(number, near[:0])
+            mine = mine[rows.group[mine] == owner]
+            groups.append(np.full(len(mine), group))
+            found.append(mine)
+        return np.concatenate(groups), np.concatenate(found)
+
     def _build(self, unit: Ints, row: Ints) -> Ops:
-        schedule, routes = self.tables.schedule, self.tables.routes
-        base = unit.astype(np.int64) * len(routes)
-        parent_row = routes.parent[row].astype(np.int64)
-        parent = np.where(parent_row >= 0, base + parent_row, -1)
+        schedule, rows = self.schedule, self.rows
+        base = unit.astype(np.int64) * rows.total
+        parent = np.where(rows.parent[row] >= 0, base + rows.parent[row], -1)
         tensor = schedule.tensor[unit].astype(np.int64)
         lo, hi, nbytes = self._boxes(unit, row, tensor)
-        src, dst = self._ranks(unit, row)
+        src, dst = rows.src[row], rows.dst[row]
+        if len(self.renamings) > 1:
+            renaming = self.renamed_by[schedule.group[unit]]
+            src, dst = self.renamings[renaming, src], self.renamings[renaming, dst]
         return Ops(
-            base + row,
+            base + rows.number[row],
             parent,
             unit.astype(np.int64),
-            row.astype(np.int64),
+            rows.number[row],
             tensor,
             src,
             dst,
-            routes.medium[row].astype(np.int64),
-            routes.role[row].astype(np.int64),
-            routes.scratch[row].astype(np.int64),
-            routes.tile[row].astype(np.int64),
-            schedule.round[unit].astype(np.int64) + routes.offset[row],
+            rows.medium[row],
+            rows.role[row],
+            rows.scratch[row],
+            rows.tile[row],
+            schedule.round[unit] + rows.offset[row],
             lo,
             hi,
             nbytes,
         )
 
     def _boxes(self, unit: Ints, row: Ints, tensor: Ints) -> tuple[Ints, Ints, Ints]:
-        """Boxes of the operations: each row's piece within its chunk of the tree's piece.
-
-        A row's parent always carries the piece of the whole tree; only copies carry a smaller one.
-        """
-        schedule, routes, pieces = self.tables.schedule, self.tables.routes, self.tables.pieces
-        piece = routes.piece[row]
-        parent = routes.parent[row]
-        root = np.where(parent >= 0, routes.piece[np.maximum(parent, 0)], piece)
-        lo = pieces.lo[piece].astype(np.int64)
-        hi = pieces.hi[piece].astype(np.int64)
-        dim = pieces.cut_dim[root].astype(np.int64)
-        bits = np.array([member.bits for member in self.spec.tensors], dtype=np.int64)
-        ndim = np.array([len(member.shape) for member in self.spec.tensors], dtype=np.int64)
-        steps = np.array([byte_step(member.bits) for member in self.spec.tensors], dtype=np.int64)
-        chunk = schedule.chunk[unit].astype(np.int64)
-        n_chunks = schedule.n_chunks[unit].astype(np.int64)
-        at = np.flatnonzero(dim >= 0)
-        if len(at):
-            d = dim[at]
-            start, stop = pieces.lo[root[at], d], pieces.hi[root[at], d]
-            align = np.where(d == ndim[tensor[at]] - 1, steps[tensor[at]], 1)
-            extent = (stop - start) // align
-            first = start + align * _share(extent, chunk[at], n_chunks[at])
-            last = start + align * _share(extent, chunk[at] + 1, n_chunks[at])
-            lo[at, d] = np.maximum(lo[at, d], first)
-            hi[at, d] = np.maximum(lo[at, d], np.minimum(hi[at, d], last))
+        """Boxes of the operations: each row's piece within its chunk of the tree's piece."""
+        boxes, kinds = self.rows.boxes, self.kinds
+        chunk = self.schedule.chunk[unit].astype(np.int64)
+        n_chunks = self.schedule.n_chunks[unit].astype(np.int64)
+        lo, hi = boxes.lo[row], boxes.hi[row]
+        at, first, last = boxes.ranges(row, chunk, n_chunks, kinds.ndim[tensor], kinds.step[tensor])
+        dim = boxes.dim[row[at]]
+        lo[at, dim], hi[at, dim] = first, last
         volume = np.prod(hi - lo, axis=1, dtype=np.int64)
-        volume[(dim < 0) & (chunk > 0)] = 0
-        return lo, hi, volume * bits[tensor] // 8
-
-    def _ranks(self, unit: Ints, row: Ints) -> tuple[Ints, Ints]:
-        routes, groups = self.tables.routes, self.tables.groups
-        src, dst = routes.src[row].astype(np.int64), routes.dst[row].astype(np.int64)
-        group = self.tables.schedule.group[unit]
-        size = int(max(src.max(initial=0), dst.max(initial=0))) + 1
-        for substituted in np.unique(groups.subst_group).tolist():
-            mapping = groups.substitution(substituted, max(size, int(groups.subst_from.max()) + 1))
-            at = np.flatnonzero(group == substituted)
-            if mapping is not None and len(at):
-                src[at], dst[at] = mapping[src[at]], mapping[dst[at]]
-        return src, dst
-
-
-def _share(extent: Ints, part: Ints, parts: Ints) -> Ints:
-    """``floor(extent * part / parts)``, without the product, which may exceed 64 bits."""
-    return extent // parts * part + extent % parts * part // parts
+        volume[(boxes.dim[row] < 0) & (chunk > 0)] = 0
+        return lo, hi, volume * kinds.bits[tensor] // 8

@@ -63,7 +63,7 @@ class Plan:
     @cached_property
     def expansion(self) -> Expansion:
         """The tables prepared for expansion."""
-        return Expansion(self.spec, self.tables)
+        return Expansion.of(self.spec, self.tables)
 
     def ops(self, rank: int | None = None, tensors: Collection[int] | None = None) -> Ops:
         """All operations, or those of one rank or of some tensors (by position in the spec)."""

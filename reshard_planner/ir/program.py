@@ -13,10 +13,17 @@ from reshard_planner.errors import CausalityError, CoverageError
 from reshard_planner.ir.memory import scratch_ends
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
-from reshard_planner.spec import TensorSpec
+from reshard_planner.ir.tables import Schedule
+from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import LocalTile, SideTiles
 from reshard_planner.spec.values import Side
 from reshard_planner.transfer import Medium
+
+MEDIA = {int(medium): medium for medium in Medium}
+"""Media by the numbers that stand for them."""
+
+KIND_SIDES: tuple[Side | None, ...] = (None, "src", "dst")
+"""Boxes depend on shapes alone, views also on the layouts of one side."""
 
 
 class Place(IntEnum):
@@ -127,36 +134,90 @@ def build_program(plan: Plan, rank: int) -> Program:
         CausalityError: if a row reads a tile that its source does not have.
         CoverageError: if a row writes a tile that its destination does not have.
     """
-    ops = plan.ops(rank=rank)
-    lowering = _Lowering(plan, ops, rank)
+    return lower(plan.spec, plan.schedule, plan.ops(rank=rank), rank, plan.digest)
+
+
+def lower(spec: ReshardSpec, schedule: Schedule, ops: Ops, rank: int, digest: str) -> Program:
+    """Turn the operations of one rank into moves between views of its buffers.
+
+    Args:
+        spec: what the plan was compiled from.
+        schedule: its units.
+        ops: all operations that the rank sends or receives.
+        rank: the rank.
+        digest: digest of the plan.
+
+    Raises:
+        CausalityError: if a row reads a tile that its source does not have.
+        CoverageError: if a row writes a tile that its destination does not have.
+    """
+    lowering = _Lowering(spec, schedule, ops, rank)
     order = np.lexsort((ops.op, ops.slot))
-    slots: list[Slot] = []
-    bounds = np.flatnonzero(np.diff(ops.slot[order], prepend=-1, append=-1))
-    for start, stop in zip(bounds.tolist(), bounds[1:].tolist(), strict=False):
-        slots.append(lowering.slot(order[start:stop]))
-    return Program(rank, plan.digest, tuple(slots))
+    slots = ops.slot[order]
+    bounds = np.flatnonzero(np.diff(slots, prepend=-1, append=-1))
+    numbers, places = slots[bounds[:-1]].tolist(), order.tolist()
+    found = []
+    for number, start, stop in zip(numbers, bounds.tolist(), bounds[1:].tolist(), strict=False):
+        found.append(lowering.slot(number, places[start:stop]))
+    return Program(rank, digest, tuple(found))
 
 
 class _Lowering:
-    """Turns operations into moves between views of one rank's buffers."""
+    """Turns operations into moves between views of one rank's buffers.
 
-    def __init__(self, plan: Plan, ops: Ops, rank: int) -> None:
-        self.plan, self.ops, self.rank = plan, ops, rank
-        self.tiles: dict[tuple[int, Side], SideTiles] = {}
-        self.position = {int(op): at for at, op in enumerate(ops.op.tolist())}
+    Boxes and views in tiles are made once for all operations that move the same chunk of the same row between
+    tensors of equal layouts.
+    """
+
+    def __init__(self, spec: ReshardSpec, schedule: Schedule, ops: Ops, rank: int) -> None:
+        self.rank, self.ops = rank, ops
+        used = np.unique(ops.tensor)
+        self.tensors = [spec.tensors[number] for number in used.tolist()]
+        at = np.searchsorted(used, ops.tensor)
+        alike = np.zeros(len(ops), dtype=np.int64)
+        for column in (ops.row, schedule.n_chunks[ops.unit], schedule.chunk[ops.unit]):
+            alike = np.unique(alike * (int(column.max(initial=0)) + 1) + column, return_inverse=True)[1]
+        self.kind: dict[Side | None, list[int]] = {}
+        for side in KIND_SIDES:
+            kinds: dict[tuple[object, ...], int] = {}
+            layouts = [tensor.layouts(side) if side else () for tensor in self.tensors]
+            keys = [
+                (*pair, tensor.shape, tensor.bits) for tensor, pair in zip(self.tensors, layouts, strict=True)
+            ]
+            number = np.array([kinds.setdefault(key, len(kinds)) for key in keys], dtype=np.int64)
+            self.kind[side] = (alike * max(1, len(kinds)) + number[at]).tolist()
+        self.at: list[int] = at.tolist()
+        self.tiles: dict[tuple[object, ...], SideTiles] = {}
+        self.boxes: dict[int, Box] = {}
+        self.sources: dict[int, View] = {}
+        self.forwards: dict[int, View] = {}
+        self.writes: dict[int, View] = {}
+        self.op, self.tensor, self.nbytes = ops.op.tolist(), ops.tensor.tolist(), ops.nbytes.tolist()
+        self.src, self.dst = ops.src.tolist(), ops.dst.tolist()
+        self.parent, self.scratch = ops.parent.tolist(), ops.scratch.tolist()
+        self.medium = [MEDIA[medium] for medium in ops.medium.tolist()]
+        self.above = self._parents().tolist()
         self.frees: dict[int, list[int]] = {}
-        for at, end in enumerate(scratch_ends(ops).tolist()):
-            if ops.scratch[at] and ops.dst[at] == rank:
-                self.frees.setdefault(end, []).append(int(ops.op[at]))
+        ends = scratch_ends(ops)
+        for kept in np.flatnonzero((ops.scratch > 0) & (ops.dst == rank)).tolist():
+            self.frees.setdefault(int(ends[kept]), []).append(self.op[kept])
 
-    def slot(self, at: NDArray[np.int64]) -> Slot:
-        number = int(self.ops.slot[at[0]])
+    def _parents(self) -> NDArray[np.int64]:
+        """Position of the operation that brings the bytes to this rank, -1 if there is none."""
+        ops = self.ops
+        if not len(ops):
+            return np.zeros(0, dtype=np.int64)
+        at = np.minimum(np.searchsorted(ops.op, ops.parent), len(ops) - 1)
+        return np.where((ops.op[at] == ops.parent) & (ops.dst[at] == self.rank), at, -1)
+
+    def slot(self, number: int, places: list[int]) -> Slot:
+        """One slot from the positions of its operations, in order of their numbers."""
         sends: dict[int, list[Move]] = {}
         receives: dict[int, list[Move]] = {}
         copies = []
-        for index in at.tolist():
-            move = self.move(index)
-            src, dst = int(self.ops.src[index]), int(self.ops.dst[index])
+        for at in places:
+            move = self.move(at)
+            src, dst = self.src[at], self.dst[at]
             if src == dst:
                 copies.append(move)
             elif src == self.rank:
@@ -172,46 +233,73 @@ class _Lowering:
         )
 
     def move(self, at: int) -> Move:
-        ops = self.ops
-        number = int(ops.tensor[at])
-        tensor = self.plan.spec.tensors[number]
-        ndim = len(tensor.shape)
-        box = Box(tuple(ops.lo[at, :ndim].tolist()), tuple(ops.hi[at, :ndim].tolist()))
-        read = self.read(at, number, tensor, box) if ops.src[at] == self.rank else None
-        write = self.write(at, number, tensor, box) if ops.dst[at] == self.rank else None
-        return Move(int(ops.op[at]), number, box, int(ops.nbytes[at]), Medium(ops.medium[at]), read, write)
+        """One operation from this rank's point of view."""
+        box = self.box(at)
+        read = self.read(at, box) if self.src[at] == self.rank else None
+        write = self.write(at, box) if self.dst[at] == self.rank else None
+        return Move(self.op[at], self.tensor[at], box, self.nbytes[at], self.medium[at], read, write)
 
-    def side_tiles(self, number: int, side: Side) -> SideTiles:
-        if (number, side) not in self.tiles:
-            self.tiles[number, side] = SideTiles(self.plan.spec.tensors[number], side)
-        return self.tiles[number, side]
+    def box(self, at: int) -> Box:
+        """What an operation moves."""
+        key = self.kind[None][at]
+        known = self.boxes.get(key)
+        if known is None:
+            ndim = len(self.tensors[self.at[at]].shape)
+            lo, hi = self.ops.lo[at, :ndim].tolist(), self.ops.hi[at, :ndim].tolist()
+            known = self.boxes[key] = Box(tuple(lo), tuple(hi))
+        return known
 
-    def read(self, at: int, number: int, tensor: TensorSpec, box: Box) -> View:
-        parent = int(self.ops.parent[at])
-        if parent < 0:
-            found = self.side_tiles(number, "src").containing(self.rank, box)
-            if not found:
-                raise CausalityError(f"rank {self.rank} does not hold {box} of tensor {tensor.name!r}")
-            entry = self.side_tiles(number, "src").tiles(self.rank)[found[0]]
-            return tile_view(Place.SOURCE, entry, box, tensor.bits)
-        above = self.position.get(parent)
-        if above is None or self.ops.dst[above] != self.rank:
+    def read(self, at: int, box: Box) -> View:
+        """Where this rank reads an operation's bytes."""
+        tensor = self.tensors[self.at[at]]
+        if self.parent[at] < 0:
+            key = self.kind["src"][at]
+            known = self.sources.get(key)
+            if known is None:
+                entry = self.source(tensor, box)
+                known = self.sources[key] = tile_view(Place.SOURCE, entry, box, tensor.bits)
+            return known
+        above = self.above[at]
+        if above < 0:
             raise CausalityError(
                 f"rank {self.rank} forwards {box} of tensor {tensor.name!r}, which it never receives"
             )
-        if self.ops.scratch[above]:
-            ndim = len(tensor.shape)
-            whole = Box(tuple(self.ops.lo[above, :ndim].tolist()), tuple(self.ops.hi[above, :ndim].tolist()))
-            return scratch_view(parent, whole, box, tensor.bits)
-        return tile_view(Place.DESTINATION, self.destination(above, number, tensor), box, tensor.bits)
+        if self.scratch[above]:
+            return scratch_view(self.parent[at], self.box(above), box, tensor.bits)
+        key = self.kind["dst"][at]
+        known = self.forwards.get(key)
+        if known is None:
+            entry = self.destination(above)
+            known = self.forwards[key] = tile_view(Place.DESTINATION, entry, box, tensor.bits)
+        return known
 
-    def write(self, at: int, number: int, tensor: TensorSpec, box: Box) -> View:
-        if self.ops.scratch[at]:
-            return scratch_view(int(self.ops.op[at]), box, box, tensor.bits)
-        return tile_view(Place.DESTINATION, self.destination(at, number, tensor), box, tensor.bits)
+    def write(self, at: int, box: Box) -> View:
+        """Where this rank writes an operation's bytes."""
+        bits = self.tensors[self.at[at]].bits
+        if self.scratch[at]:
+            return scratch_view(self.op[at], box, box, bits)
+        key = self.kind["dst"][at]
+        known = self.writes.get(key)
+        if known is None:
+            known = self.writes[key] = tile_view(Place.DESTINATION, self.destination(at), box, bits)
+        return known
 
-    def destination(self, at: int, number: int, tensor: TensorSpec) -> LocalTile:
-        tiles = self.side_tiles(number, "dst").tiles(self.rank)
+    def side_tiles(self, tensor: TensorSpec, side: Side) -> SideTiles:
+        key = (side, tensor.shape, tensor.layouts(side))
+        if key not in self.tiles:
+            self.tiles[key] = SideTiles(tensor, side)
+        return self.tiles[key]
+
+    def source(self, tensor: TensorSpec, box: Box) -> LocalTile:
+        tiles = self.side_tiles(tensor, "src")
+        found = tiles.containing(self.rank, box)
+        if not found:
+            raise CausalityError(f"rank {self.rank} does not hold {box} of tensor {tensor.name!r}")
+        return tiles.tiles(self.rank)[found[0]]
+
+    def destination(self, at: int) -> LocalTile:
+        tensor = self.tensors[self.at[at]]
+        tiles = self.side_tiles(tensor, "dst").tiles(self.rank)
         tile = int(self.ops.tile[at])
         if not 0 <= tile < len(tiles):
             raise CoverageError(f"rank {self.rank} has no destination tile {tile} of tensor {tensor.name!r}")

@@ -48,7 +48,7 @@ _SAME_LENGTH = (
     ),
 )
 _RANGE = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*")
-_TOPOLOGY_FIELDS = {"domains", "nics", "name", "rank_map"}
+_TOPOLOGY_FIELDS = {"domains", "nics", "name", "pods", "rank_map"}
 
 
 def parse_json(text: str) -> Any:

@@ -17,6 +17,9 @@ from reshard_planner.errors import TableError
 
 Column = NDArray[Any]
 
+MAX_RENAMINGS = 2**27
+"""Most names of ranks that the substitutions of all groups may give, with those that stand for themselves."""
+
 
 class Table:
     """Common behaviour of the tables: columns by name, with fixed element types."""
@@ -85,14 +88,36 @@ class Groups(Table):
         """Number of groups."""
         return len(self.routes_of)
 
-    def substitution(self, group: int, size: int) -> NDArray[np.int64] | None:
-        """Rank that stands for each rank 0 to ``size - 1`` in a group; None if all stand for themselves."""
-        rows = np.flatnonzero(self.subst_group == group)
-        if not len(rows):
-            return None
-        mapping = np.arange(size, dtype=np.int64)
-        mapping[self.subst_from[rows]] = self.subst_to[rows]
-        return mapping
+    def renamings(self, size: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All rank substitutions at once.
+
+        Args:
+            size: number of ranks to map at least; ranks that substitutions name always are.
+
+        Returns:
+            The row of the second array that holds for each group, int64 of shape (groups,), and the rank
+            that stands for each rank, int64 of shape (substituted groups + 1, ranks). In the first row all
+            ranks stand for themselves.
+
+        Raises:
+            TableError: if substitutions name impossible groups or ranks, or too many.
+        """
+        if len(self.subst_group):
+            columns = (self.subst_group, self.subst_from, self.subst_to)
+            if min(int(column.min()) for column in columns) < 0 or self.subst_group.max() >= self.count:
+                raise TableError("groups: a substitution names a group or rank that does not exist")
+            size = max(size, int(max(self.subst_from.max(), self.subst_to.max())) + 1)
+        groups, which = np.unique(self.subst_group, return_inverse=True)
+        if (len(groups) + 1) * size > MAX_RENAMINGS:
+            raise TableError(
+                f"groups: {len(groups)} groups rename ranks up to {size - 1}; expected at most"
+                f" {MAX_RENAMINGS} names in all"
+            )
+        renamed_by = np.zeros(self.count, dtype=np.int64)
+        renamed_by[groups] = np.arange(1, len(groups) + 1)
+        ranks = np.tile(np.arange(size, dtype=np.int64), (len(groups) + 1, 1))
+        ranks[which + 1, self.subst_from] = self.subst_to
+        return renamed_by, ranks
 
 
 @dataclass(frozen=True, slots=True, eq=False)

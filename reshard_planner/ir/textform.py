@@ -65,6 +65,8 @@ def _spec_lines(spec: ReshardSpec) -> Iterator[str]:
             gpus = entry.pop("gpus")
             text = gpus if isinstance(gpus, str) else json.dumps(gpus, separators=(",", ":"))
             yield line(word, gpus=text, **{name: json.dumps(rate) for name, rate in entry.items()})
+    for entry in topology.get("pods", ()):
+        yield line("pod", domains=entry["domains"], **{k: json.dumps(v) for k, v in entry["uplink"].items()})
     if "rank_map" in topology:
         yield line("rank_map", gpus=topology["rank_map"])
     for name, mesh in raw["meshes"].items():
@@ -146,7 +148,8 @@ def _read_spec(lines: LineReader) -> ReshardSpec:
     origin: dict[str, int] = {}  # line of each part of the spec, for errors
     fields: dict[str, Any] = lines.take("options")
     origin["options"] = lines.at
-    options = {"strategy": lines.json(fields.pop("name")), **{name: int(n) for name, n in fields.items()}}
+    named = {"strategy": lines.json(fields.pop("name")), "proxies": fields.pop("proxies")}
+    options = {**named, **{name: int(number) for name, number in fields.items()}}
     topology: dict[str, Any] = {"name": lines.json(lines.take("topology")["name"]), "domains": [], "nics": []}
     for word in ("domain", "nic"):
         while lines.comes(word):
@@ -156,6 +159,12 @@ def _read_spec(lines: LineReader) -> ReshardSpec:
             origin[f"topology.{word}s[{len(entries)}]"] = lines.at
             rates = {name: lines.json(rate) for name, rate in fields.items()}
             entries.append({"gpus": lines.json(gpus) if gpus.startswith("[") else gpus, **rates})
+    while lines.comes("pod"):
+        fields = lines.take("pod")
+        pods = topology.setdefault("pods", [])
+        origin[f"topology.pods[{len(pods)}]"] = lines.at
+        domains = fields.pop("domains")
+        pods.append({"domains": domains, "uplink": {name: lines.json(rate) for name, rate in fields.items()}})
     if lines.comes("rank_map"):
         topology["rank_map"] = lines.take("rank_map")["gpus"]
     meshes: dict[str, Any] = {}

@@ -19,10 +19,13 @@ _LINK = "bytes_per_s {bytes_per_s} efficiency {efficiency} latency_s {latency_s}
 LINES = {
     "plan": "plan {version}",
     "digest": "digest {digest}",
-    "options": "options strategy {name} staging {staging} lag {lag} min_message {min_message}",
+    "options": "options strategy {name} proxies {proxies} staging {staging} lag {lag}"
+    " min_message {min_message} max_peers_per_slot {max_peers_per_slot} max_network_peers {max_network_peers}"
+    " max_nvlink_peers {max_nvlink_peers}",
     "topology": "topology {name}",
     "domain": "domain {gpus} " + _LINK,
     "nic": "nic {gpus} " + _LINK,
+    "pod": "pod {domains} uplink " + _LINK,
     "rank_map": "rank_map {gpus}",
     "mesh": "mesh {mesh} ranks {ranks} axes {axes}",
     "tensor": "tensor {row}: {name} {dtype} {shape} src {src_layouts} dst {dst_layouts}",
@@ -50,9 +53,9 @@ _PLACEMENT = r"[^\s,()\[\]]+(?:\([^()\[\]]*\))?"
 _LAYOUT = rf"m\d+ \[(?:{_PLACEMENT}(?:, {_PLACEMENT})*)?\]"
 _FIELDS = {
     **dict.fromkeys(("version", "row", "count", "substitutions", "dims"), _COUNT),
-    **dict.fromkeys(("gpus", "ranks", "dtype"), r"\S+"),
+    **dict.fromkeys(("gpus", "domains", "ranks", "dtype"), r"\S+"),
     **dict.fromkeys(("bytes_per_s", "efficiency", "latency_s"), r"\S+"),
-    **dict.fromkeys(("medium", "role", "claim"), r"\w+"),
+    **dict.fromkeys(("medium", "role", "claim", "proxies"), r"\w+"),
     **dict.fromkeys(("group_of", "shape"), _INTS),
     **dict.fromkeys(("src_layouts", "dst_layouts"), f"{_LAYOUT}(?:, {_LAYOUT})*"),
     **dict.fromkeys(("cut_dim", "parent"), f"-|{_INT}"),

@@ -62,7 +62,8 @@ class Layout:
         Raises:
             LayoutError: if a placement shards a dimension that the tensor does not have.
         """
-        return Layout(self.mesh, [_normalize(placement, ndim) for placement in self.placements])
+        placements = tuple(_normalize(placement, ndim) for placement in self.placements)
+        return self if placements == self.placements else Layout(self.mesh, placements)
 
     def partition(self, shape: tuple[int, ...]) -> Partition:
         """The shards of a tensor of this global shape, in elements.
@@ -86,6 +87,8 @@ def _normalize(placement: Placement, ndim: int) -> Placement:
     dim = placement.dim + ndim if placement.dim < 0 else placement.dim
     if not 0 <= dim < ndim:
         raise LayoutError(f"placement {placement} shards dim {placement.dim} of a {ndim}-d tensor")
+    if dim == placement.dim:
+        return placement
     return Shard(dim) if isinstance(placement, Shard) else StridedShard(dim, placement.split_factor)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -32,6 +32,7 @@ class Mesh:
     ranks: tuple[int, ...]
     shape: tuple[int, ...]
     axes: tuple[str, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -76,6 +77,12 @@ class Mesh:
         object.__setattr__(self, "ranks", flat)
         object.__setattr__(self, "shape", final)
         object.__setattr__(self, "axes", names)
+        # layouts are looked up by their meshes all the time, which may have thousands of ranks; of numbers
+        # alone, since hashes of names differ between processes that may exchange meshes
+        object.__setattr__(self, "_hash", hash((flat, final)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def ndim(self) -> int:

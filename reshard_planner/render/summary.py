@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reshard_planner.ir.certificate import Busiest
+from reshard_planner.ir.certificate import Busiest, Certificate
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.text import format_count, format_nbytes, format_rate, format_s, plain
 from reshard_planner.spec.values import Side
@@ -28,10 +28,8 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
     moved = claims.transfers_by_medium
     network = _moved(payload.network_nbytes, moved.network)
     least = format_nbytes(payload.minimum_network_nbytes)
-    messages, peers = (
-        format_count(schedule.messages, "message"),
-        format_count(schedule.peers_max, "peer"),
-    )
+    messages = format_count(schedule.messages, "message")
+    uplink = [("busiest uplink", _busiest(claims.busiest_uplink))] if spec.topology.pods else []
     return [
         ("tensors", f"{len(spec.tensors):,} of {size} together"),
         ("ranks", sides),
@@ -42,9 +40,11 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
         ("bound T*", _bound(plan)),
         ("busiest NIC", _busiest(claims.busiest_nic)),
         ("busiest NVLink", _busiest(claims.busiest_nvlink)),
+        *uplink,
         ("gap", f"busiest port {_gap(claims.gap)}"),
-        ("schedule", f"{format_count(schedule.slots, 'slot')}, {messages}, at most {peers} per rank"),
+        ("schedule", f"{format_count(schedule.slots, 'slot')}, {messages}"),
         ("schedule time", f"{format_s(schedule.time_s)} with start-up; without, {_gap(schedule.gap)}"),
+        ("peers", _peers(claims)),
         ("staging", f"{format_nbytes(claims.staging_nbytes)} on the rank that needs most"),
     ]
 
@@ -52,6 +52,15 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
 def _storing(plan: Plan, side: Side) -> int:
     meshes = {layout.mesh for tensor in plan.spec.tensors for layout in tensor.layouts(side)}
     return len({rank for mesh in meshes for rank in mesh.ranks})
+
+
+def _peers(claims: Certificate) -> str:
+    peers = claims.peers
+    return (
+        f"at most {peers.network_max:,} over the network and {peers.nvlink_max:,} over NVLink,"
+        f" {claims.schedule.peers_in_slot_max:,} in one slot; about {format_nbytes(peers.connection_nbytes)}"
+        " for connections"
+    )
 
 
 def _moved(nbytes: int, transfers: int) -> str:
@@ -62,8 +71,9 @@ def _bound(plan: Plan) -> str:
     bound = plan.certificate.bound
     if not bound.cut_nbytes:
         return f"{format_s(bound.time_s)}: no bytes have to leave a rank"
+    what = format_nbytes(bound.cut_nbytes) + (" by weight" if bound.cut_weights else "")
     text = (
-        f"{format_s(bound.time_s)}: {format_nbytes(bound.cut_nbytes)} through {bound.resource}"
+        f"{format_s(bound.time_s)}: {what} through {bound.resource}"
         f" ({bound.term.replace('_', ' ')}) at {format_rate(bound.cut_bytes_per_s)}"
     )
     if bound.t0_s > bound.time_s:

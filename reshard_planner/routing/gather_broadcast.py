@@ -101,7 +101,7 @@ class _Broadcast:
         else:
             raise UnsupportedError(
                 f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
-                " using a neighbour's NIC is not implemented yet"
+                " only the strategy optimal uses a neighbour's NIC"
             )
         arrival[dst] = self.forest.add(piece, parent, src, dst, medium, role, NO_TILE)
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reshard_planner.capacities import Capacities
 from reshard_planner.errors import UnsupportedError
+from reshard_planner.routing.forest import Forest
+from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
+from reshard_planner.transfer import Medium
+
+Floats = NDArray[np.float64]
 
 
 class Loads:
@@ -38,7 +47,7 @@ class Loads:
             if not usable:
                 raise UnsupportedError(
                     f"ranks {list(ranks)} must move bytes over the network but have no NIC;"
-                    " using a neighbour's NIC is not implemented yet"
+                    " only the strategy optimal uses a neighbour's NIC"
                 )
             self._usable[ranks] = usable
         return self._usable[ranks]
@@ -107,6 +116,79 @@ class Loads:
         for loads in (self.nvlink_in, self.nvlink_out):
             times.extend(load / speed for load, speed in zip(loads, nvlink, strict=True) if load)
         return max(times)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PortTimes:
+    """Time of every port and direction for all tensors, in seconds at datasheet rates, float64.
+
+    Attributes:
+        nic_in: per NIC group.
+        nic_out: per NIC group.
+        nvlink_in: per rank.
+        nvlink_out: per rank.
+        uplink_in: per pod.
+        uplink_out: per pod.
+    """
+
+    nic_in: Floats
+    nic_out: Floats
+    nvlink_in: Floats
+    nvlink_out: Floats
+    uplink_in: Floats
+    uplink_out: Floats
+
+    @property
+    def busiest(self) -> float:
+        """Time of the busiest port."""
+        columns = (getattr(self, column.name) for column in fields(self))
+        return max(float(column.max(initial=0.0)) for column in columns)
+
+
+def measure_ports(spec: ReshardSpec, ports: Ports, forests: Sequence[Forest]) -> PortTimes:
+    """What forests load every port with."""
+    groups, size, pods = len(ports.nic_bytes_per_s), len(ports.domain), len(ports.uplink_bytes_per_s)
+    nic, nvlink, uplink = np.zeros((2, groups)), np.zeros((2, size)), np.zeros((2, pods))
+    for forest in forests:
+        bits = spec.tensors[forest.members[0].tensors[0]].bits
+        nbytes = (np.prod(forest.hi - forest.lo, axis=1, dtype=np.int64) * bits // 8)[forest.piece]
+        crosses, stays = forest.medium == Medium.NETWORK, forest.medium == Medium.NVLINK
+        for member in forest.members:
+            ends = [
+                ranks if member.ranks is None else member.ranks[ranks] for ranks in (forest.dst, forest.src)
+            ]
+            leaves = crosses & (ports.pod[ends[0]] != ports.pod[ends[1]]) if pods else crosses
+            count = len(member.tensors)
+            for at, ranks in enumerate(ends):
+                group = ports.nic_group[ranks[crosses]]
+                nic[at] += np.bincount(group, weights=nbytes[crosses], minlength=groups) * count
+                nvlink[at] += np.bincount(ranks[stays], weights=nbytes[stays], minlength=size) * count
+                if pods:
+                    pod = ports.pod[ranks[leaves]]
+                    inside = pod >= 0
+                    uplink[at] += (
+                        np.bincount(pod[inside], weights=nbytes[leaves][inside], minlength=pods) * count
+                    )
+    nic /= ports.nic_bytes_per_s
+    nvlink /= np.maximum(1, ports.nvlink_bytes_per_s)
+    uplink /= ports.uplink_bytes_per_s
+    return PortTimes(*nic, *nvlink, *uplink)
+
+
+def most_peers(forests: Sequence[Forest], medium: Medium) -> int:
+    """Most ranks that any rank exchanges bytes with over a medium."""
+    keys: list[NDArray[np.int64]] = []
+    for forest in forests:
+        at = forest.medium == medium
+        pairs = np.unique(forest.src[at] << 32 | forest.dst[at])
+        src, dst = pairs >> 32, pairs & 0xFFFFFFFF
+        for member in forest.members:
+            here, there = (src, dst) if member.ranks is None else (member.ranks[src], member.ranks[dst])
+            keys.extend((here << 32 | there, there << 32 | here))
+    if not keys:
+        return 0
+    ranks = np.unique(np.concatenate(keys)) >> 32
+    return int(np.bincount(ranks).max(initial=0))
 
 
 def turned(ranks: Sequence[int], turn: int) -> Sequence[int]:

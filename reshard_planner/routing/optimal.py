@@ -8,166 +8,181 @@ takes in unevenly, are tensors of one geometry routed apart, and classes split, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache, partial
+from fractions import Fraction
+from itertools import product
 
-from reshard_planner.atoms import Ranks
+import numpy as np
+
 from reshard_planner.capacities import Capacities
-from reshard_planner.demand import Member
+from reshard_planner.errors import UnsupportedError
+from reshard_planner.routing.fluid import find_flows
 from reshard_planner.routing.forest import Forest
-from reshard_planner.routing.items import Item, make_items
-from reshard_planner.routing.loads import Loads
+from reshard_planner.routing.greedy import assign
+from reshard_planner.routing.items import make_items
+from reshard_planner.routing.loads import PortTimes, measure_ports, most_peers
+from reshard_planner.routing.nics import must_borrow
 from reshard_planner.routing.problem import Problem, Strategy
-from reshard_planner.routing.trees import Transfer, build_forests
+from reshard_planner.routing.realize import realize
+from reshard_planner.routing.rotation import Rotation
+from reshard_planner.routing.spill import spill
+from reshard_planner.routing.trees import build_forests
+from reshard_planner.spec.values import MAX_PEERS, Options
 from reshard_planner.transfer import Medium
 
 GOOD_ENOUGH = 1.01
 """Ratio to the least time at which no finer routing is tried."""
 
+WORTH_PROXIES = Fraction(102, 100)
+"""Ratio of T0 to T* above which ranks that neither hold nor need the bytes lend their NICs."""
+
+SPARE = 0.002
+"""Time beyond T* that NICs may take where neighbours relieve them, as a share: it saves pieces."""
+
 FINEST = 64
 """Items are not made smaller than what a NIC carries in this share of the least time."""
 
 MAX_CHOICES = 100_000
-"""Routings of more choices than this are not tried, unless it is the coarsest."""
+"""Routings of more choices than this are not refined further, nor made one choice at a time."""
 
 
 def route(problem: Problem) -> list[Forest]:
     """Route all tensors together; see the module's text.
 
     Raises:
-        UnsupportedError: if bytes must cross the network at ranks without a NIC.
+        UnsupportedError: if bytes must cross the network at ranks without a NIC and neighbours cannot help,
+            or if no way was found that keeps the limits of peers.
     """
-    best: tuple[tuple[float, float], list[Item], list[tuple[Member, ...]], list[list[Transfer]]] | None = None
-    goal = (float(problem.bound.t0) * GOOD_ENOUGH, GOOD_ENOUGH)
-    tried: set[tuple[int, bool]] = set()
-    for limit, relays in _trials(problem):
-        items, groups = make_items(problem, limit)
-        if (len(items), relays) in tried:
-            continue
-        tried.add((len(items), relays))
-        if best is not None and sum(len(item.demand.needers) for item in items) > MAX_CHOICES:
-            break
-        transfers, loads = _assign(problem, items, relays=relays)
-        score = (max(loads.busiest(), goal[0]), max(_unevenness(problem, loads), goal[1]))
+    best: tuple[tuple[int, float, float], list[Forest]] | None = None
+    bound, options = problem.bound, problem.spec.options
+    borrow = must_borrow(problem.demands, problem.ports)
+    proxies = borrow or (options.proxies == "auto" and bound.t0 > WORTH_PROXIES * bound.time)
+    time = bound.time if proxies else bound.t0
+    goal = (0, float(time) * GOOD_ENOUGH, GOOD_ENOUGH)
+    for forests in _candidates(problem, proxies=proxies, borrow=borrow):
+        times = measure_ports(problem.spec, problem.ports, forests)
+        score = (
+            _excess_peers(options, forests),
+            max(times.busiest, goal[1]),
+            max(_unevenness(problem, times), goal[2]),
+        )
         if best is None or score < best[0]:
-            best = (score, items, groups, transfers)
+            best = (score, forests)
         if best[0] == goal:
             break
-    return [] if best is None else build_forests(problem, *best[1:])
+    if best is None:
+        raise UnsupportedError(
+            "ranks without a NIC must move bytes over the network, and no way over their neighbours' NICs was"
+            " found; give more GPUs of their domains a NIC"
+        )
+    if best[0][0]:
+        raise UnsupportedError(
+            f"options.max_network_peers is {options.max_network_peers} and options.max_nvlink_peers is"
+            f" {options.max_nvlink_peers}; the fewest that a way was found for are"
+            f" {most_peers(best[1], Medium.NETWORK)} and {most_peers(best[1], Medium.NVLINK)}"
+        )
+    return best[1]
 
 
-def _unevenness(problem: Problem, loads: Loads) -> float:
+def _excess_peers(options: Options, forests: list[Forest]) -> int:
+    """Peers of the rank that has most, beyond what the options allow."""
+    excess = 0
+    for medium, most in (
+        (Medium.NETWORK, options.max_network_peers),
+        (Medium.NVLINK, options.max_nvlink_peers),
+    ):
+        if most < MAX_PEERS:
+            excess += max(0, most_peers(forests, medium) - most)
+    return excess
+
+
+def _candidates(problem: Problem, *, proxies: bool, borrow: bool) -> Iterator[list[Forest]]:
+    """Forests by rotation, from coarse to fine, then by the fluid optimum, or over the least loaded ports."""
+    time = float(problem.bound.time if proxies else problem.bound.t0)
+    rotation = Rotation(problem, time)
+    coarsest = _coarsest_nbytes(problem)
+    limits = [None, *(max(1, coarsest >> shift) for shift in range(FINEST.bit_length()))]
+    uplinks = len(problem.ports.uplink_bytes_per_s) > 0
+    variants = list(product((False, True), (False, True) if uplinks else (False,)))
+    rows = -1
+    for limit in limits:
+        for full, pods in variants:
+            forests = rotation.route(limit, full=full, pods=pods)
+            count = sum(len(forest.piece) for forest in forests)
+            if count == rows:
+                break
+            if not borrow:
+                yield forests
+            if proxies:
+                relieved = spill(problem, forests, time * (1 + SPARE))
+                if relieved is not None:
+                    yield relieved
+        if count > MAX_CHOICES:
+            break
+        rows = count
+    found = False
+    for lenders in _lenders(problem) if proxies else (frozenset[int](),):
+        flows = find_flows(problem, lenders)
+        if flows is not None:
+            found = True
+            yield build_forests(problem, *realize(problem, flows))
+    if found or proxies:
+        return
+    tried: set[tuple[int, bool]] = set()
+    for limit in limits:
+        items, groups = make_items(problem, limit)
+        if sum(len(item.demand.needers) for item in items) > MAX_CHOICES:
+            break
+        for relays in _relaying(problem):
+            if (len(items), relays) not in tried:
+                tried.add((len(items), relays))
+                yield build_forests(problem, items, groups, assign(problem, items, relays=relays))
+
+
+def _lenders(problem: Problem) -> Iterator[frozenset[int]]:
+    """Domains whose ranks may lend their NICs: those whose NICs differ, then all."""
+    ports = problem.ports
+    ranks = np.array(problem.spec.ranks, dtype=np.int64)
+    rates = np.append(ports.nic_bytes_per_s, 0)[ports.nic_group[ranks]]
+    homes = ports.domain[ranks]
+    least = np.full(int(homes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    most = np.zeros(len(least), dtype=np.int64)
+    np.minimum.at(least, homes, rates)
+    np.maximum.at(most, homes, rates)
+    yield frozenset(np.flatnonzero(least < most).tolist())
+    yield frozenset(homes.tolist())
+
+
+def _coarsest_nbytes(problem: Problem) -> int:
+    """What the slowest port that matters carries in the shortest time that matters, in bytes."""
+    crossing = any(demand.needing_domains for demand in problem.demands)
+    rates = problem.ports.nic_bytes_per_s if crossing else problem.ports.nvlink_bytes_per_s
+    slowest = min((speed for speed in rates.tolist() if speed), default=1)
+    shortest = min([problem.bound.t0, *(time for _, time in problem.bound.ingress if time)])
+    return max(1, int(shortest * slowest))
+
+
+def _relaying(problem: Problem) -> list[bool]:
+    """Whether relays may emit, in the order in which to try it."""
+    crossing = [demand for demand in problem.demands if demand.needing_domains]
+    if all(len(demand.needing_domains) < 2 for demand in crossing):
+        return [False]
+    capacities = Capacities(problem.ports, problem.spec.ranks)
+    rate = capacities.of_ranks(rank for holders in {d.holders for d in crossing} for rank in holders)
+    copies = sum(demand.nbytes * len(demand.needing_domains) for demand in crossing)
+    return [True] if copies > GOOD_ENOUGH * rate * problem.bound.t0 else [False, True]
+
+
+def _unevenness(problem: Problem, times: PortTimes) -> float:
     """Over domains, the busiest NIC's time to take in what is needed, over the least time for the domain.
 
     Even ingress keeps receive buffers small and fans out from all needers instead of one.
     """
-    worst = 0.0
-    for domain, least in problem.bound.ingress:
-        groups = loads.capacities.groups[domain]
-        longest = max(loads.nic_in[group] / loads.capacities.nic_rate[group] for group in groups)
-        worst = max(worst, longest / float(least))
-    return worst
-
-
-def _trials(problem: Problem) -> Iterator[tuple[int | None, bool]]:
-    """Largest item in bytes and whether relays may emit, from the coarsest trial to the finest."""
-    crossing = [demand for demand in problem.demands if demand.needing_domains]
-    capacities = Capacities(problem.ports, problem.spec.ranks)
-    rate = capacities.of_ranks(rank for holders in {d.holders for d in crossing} for rank in holders)
-    copies = sum(demand.nbytes * len(demand.needing_domains) for demand in crossing)
-    may_relay = any(len(demand.needing_domains) > 1 for demand in crossing)
-    must_relay = may_relay and copies > GOOD_ENOUGH * rate * problem.bound.t0
-    rates = problem.ports.nic_bytes_per_s if crossing else problem.ports.nvlink_bytes_per_s
-    slowest = min((speed for speed in rates.tolist() if speed), default=1)
-    shortest = min([problem.bound.t0, *(time for _, time in problem.bound.ingress if time)])
-    finest = max(1, int(shortest * slowest) // FINEST)
-    limit: int | None = None
-    size = max((demand.nbytes for demand in problem.demands), default=0)
-    while limit is None or limit >= finest:
-        if not must_relay:
-            yield limit, False
-        if may_relay:
-            yield limit, True
-        size = -(-size // 2)
-        if size == limit:
-            return
-        limit = size
-
-
-def _assign(problem: Problem, items: list[Item], *, relays: bool) -> tuple[list[list[Transfer]], Loads]:
-    """Choose the transfers of every item in turn, always over the least loaded ports."""
-    loads = Loads(problem.ports, Capacities(problem.ports, problem.spec.ranks))
-    slack = float(problem.bound.t0)
-    by_domain = cache(partial(_by_domain, loads.domain_of))
-    transfers = []
-    for turn, item in enumerate(items):
-        tree: list[Transfer] = []
-        needers = by_domain(item.demand.needers)
-        receivers = {
-            domain: loads.receiver(needers[domain], item.nbytes, turn)
-            for domain in item.demand.needing_domains
-        }
-        _cross(item, receivers, loads, turn, tree, relays=relays)
-        for domain, members in needers.items():
-            if domain in receivers:
-                seeds = [receivers[domain]]
-            else:
-                seeds = [rank for rank in item.demand.holders if loads.domain_of[rank] == domain]
-            known = set(seeds)
-            rest = [rank for rank in members if rank not in known]
-            _fan_out(seeds, rest, item.nbytes, loads, turn, slack, tree)
-        transfers.append(tree)
-    return transfers, loads
-
-
-def _by_domain(domain_of: list[int], ranks: Ranks) -> dict[int, Ranks]:
-    found: dict[int, list[int]] = {}
-    for rank in ranks:
-        found.setdefault(domain_of[rank], []).append(rank)
-    return {domain: tuple(members) for domain, members in found.items()}
-
-
-def _cross(
-    item: Item, receivers: dict[int, int], loads: Loads, turn: int, tree: list[Transfer], *, relays: bool
-) -> None:
-    """Bring one copy into every domain in need, by holders or by receivers that a holder feeds."""
-    waiting = list(receivers.values())
-    start = turn % len(waiting) if waiting else 0
-    waiting = waiting[start:] + waiting[:start]
-    if relays:
-        group, rate = loads.capacities.nic_group, loads.capacities.nic_rate
-        waiting.sort(key=lambda rank: loads.nic_out[group[rank]] / rate[group[rank]])
-    fed: list[int] = []
-    holders = set(item.demand.holders)
-    for receiver in waiting:
-        sender = loads.emitter(item.demand.holders, fed, item.nbytes, turn)
-        loads.add_network(sender, receiver, item.nbytes)
-        tree.append((sender, receiver, Medium.NETWORK))
-        if relays and sender in holders:
-            fed.append(receiver)
-
-
-def _fan_out(
-    seeds: list[int],
-    rest: list[int],
-    nbytes: int,
-    loads: Loads,
-    turn: int,
-    slack: float,
-    tree: list[Transfer],
-) -> None:
-    """Send to the rest of a domain from its seeds; neighbours help where the seeds alone exceed T0."""
-    if not rest:
-        return
-    start = turn % len(rest)
-    helpers: list[int] = []
-    for receiver in rest[start:] + rest[:start]:
-        sender, done = loads.sender(seeds, nbytes, turn)
-        if done > slack and helpers:
-            sender, _ = loads.sender(seeds + helpers, nbytes, turn)
-        loads.add_nvlink(sender, receiver, nbytes)
-        tree.append((sender, receiver, Medium.NVLINK))
-        if sender in seeds:
-            helpers.append(receiver)
+    nic_domain = problem.ports.nic_domain
+    longest = np.zeros(int(nic_domain.max(initial=-1)) + 1)
+    np.maximum.at(longest, nic_domain, times.nic_in)
+    return max(
+        (longest[domain] / float(least) for domain, least in problem.bound.ingress if least), default=0.0
+    )
 
 
 STRATEGY = Strategy(

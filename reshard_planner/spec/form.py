@@ -74,6 +74,10 @@ class OptionsForm(msgspec.Struct, forbid_unknown_fields=True):
     staging: int | str = Options().staging_nbytes
     lag: int = Options().lag
     min_message: int | str = Options().min_message_nbytes
+    max_peers_per_slot: int = Options().max_peers_per_slot
+    max_network_peers: int = Options().max_network_peers
+    max_nvlink_peers: int = Options().max_nvlink_peers
+    proxies: str = Options().proxies
 
 
 class SpecForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -219,6 +223,10 @@ def _options(raw: object) -> Options:
         parse_nbytes(form.staging, "options.staging"),
         form.lag,
         parse_nbytes(form.min_message, "options.min_message"),
+        form.max_peers_per_slot,
+        form.max_network_peers,
+        form.max_nvlink_peers,
+        form.proxies,
     )
 
 
@@ -255,5 +263,9 @@ def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
             "staging": spec.options.staging_nbytes,
             "lag": spec.options.lag,
             "min_message": spec.options.min_message_nbytes,
+            "max_peers_per_slot": spec.options.max_peers_per_slot,
+            "max_network_peers": spec.options.max_network_peers,
+            "max_nvlink_peers": spec.options.max_nvlink_peers,
+            "proxies": spec.options.proxies,
         },
     }

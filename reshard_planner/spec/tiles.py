@@ -54,6 +54,14 @@ class SideTiles:
             if rank in positions
         )
 
+    def count(self, rank: int) -> int:
+        """Number of the rank's non-empty tiles."""
+        return sum(
+            prod(map(len, partition.intervals(rank)))
+            for partition, positions in zip(self._partitions, self._positions, strict=True)
+            if rank in positions
+        )
+
     def tiles(self, rank: int) -> tuple[LocalTile, ...]:
         """The rank's non-empty tiles through all of its buffers."""
         if rank not in self._tiles:

@@ -28,6 +28,9 @@ MAX_NBYTES = 2**56
 MAX_LAG = 1024
 """Largest lag: offsets are 32-bit integers, and trees may be thousands of transfers deep."""
 
+MAX_PEERS = 2**20
+"""Largest limit of peers: there are fewer ranks."""
+
 MAX_DIMS = 16
 """Most dimensions of a tensor: atoms are laid out on an array of as many."""
 
@@ -182,23 +185,34 @@ class Options:
         staging_nbytes: memory that each rank may use for staging buffers and scratch.
         lag: slots between a transfer and the one that forwards its bytes.
         min_message_nbytes: size below which rounds do not cut a message further.
+        max_peers_per_slot: ranks that a rank may exchange messages with in a slot, sent and received
+            together, where pieces allow it.
     """
 
     strategy: str = "optimal"
     staging_nbytes: int = 256 * 2**20
     lag: int = 2
     min_message_nbytes: int = 4 * 2**20
+    max_peers_per_slot: int = 32
+    max_network_peers: int = MAX_PEERS
+    max_nvlink_peers: int = MAX_PEERS
+    proxies: str = "auto"
 
     def __post_init__(self) -> None:
         for key, most in (
             ("staging_nbytes", MAX_NBYTES),
             ("lag", MAX_LAG),
             ("min_message_nbytes", MAX_NBYTES),
+            ("max_peers_per_slot", MAX_PEERS),
+            ("max_network_peers", MAX_PEERS),
+            ("max_nvlink_peers", MAX_PEERS),
         ):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 field_name = f"options.{key.removesuffix('_nbytes')}"
                 raise SpecError(f"{field_name} is {value!r}; expected an integer from 1 to {most}")
+        if self.proxies not in ("auto", "off"):
+            raise SpecError(f"options.proxies is {self.proxies!r}; expected auto or off")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +228,7 @@ class ReshardSpec:
     tensors: tuple[TensorSpec, ...]
     topology: Topology
     options: Options = field(default_factory=Options)
+    _ranks: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -234,6 +249,8 @@ class ReshardSpec:
                 raise SpecError(f"tensor name {tensor.name!r} is used twice; expected distinct names")
             names.add(tensor.name)
         object.__setattr__(self, "tensors", members)
+        meshes = {layout.mesh for tensor in members for layout in (*tensor.src, *tensor.dst)}
+        object.__setattr__(self, "_ranks", tuple(sorted({rank for mesh in meshes for rank in mesh.ranks})))
         moved = sum(tensor.nbytes for tensor in members) * max(1, len(self.ranks))
         if moved > MAX_NBYTES:
             raise SpecError(
@@ -252,8 +269,7 @@ class ReshardSpec:
     @property
     def ranks(self) -> tuple[int, ...]:
         """All ranks of all meshes, ascending."""
-        meshes = {layout.mesh for tensor in self.tensors for layout in (*tensor.src, *tensor.dst)}
-        return tuple(sorted({rank for mesh in meshes for rank in mesh.ranks}))
+        return self._ranks
 
     def with_options(self, **changes: Any) -> ReshardSpec:
         """This spec with some options changed."""

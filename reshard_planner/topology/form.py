@@ -1,7 +1,8 @@
 """The topology as a spec writes it, and back.
 
 Four short forms and one explicit one: ``{preset, nodes}``, ``{domains: [[0, 1], [2, 3]]}``,
-``{gpus_per_domain}``, ``{file}``, and ``{domains: [{gpus, ...}], nics: [{gpus, ...}]}``.
+``{gpus_per_domain}``, ``{file}``, and ``{domains: [{gpus, ...}], nics: [{gpus, ...}]}``. All but ``{file}``
+take ``pods: [{domains, uplink: {bytes_per_s, ...}}]`` besides.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ import msgspec
 from reshard_planner.errors import SpecError, TopologyError
 from reshard_planner.forms import convert
 from reshard_planner.intset import format_ints, parse_ints
-from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK, Domain, Link, Nic, Topology
+from reshard_planner.topology.model import (
+    NIC_LINK,
+    NVLINK_LINK,
+    UPLINK_EFFICIENCY,
+    Domain,
+    Link,
+    Nic,
+    Pod,
+    Topology,
+)
 from reshard_planner.topology.presets import PRESETS
 
 Ints = str | list[int]
@@ -44,6 +54,13 @@ class NicForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
     gpus: list[int | list[int]] | str = ""
 
 
+class PodForm(msgspec.Struct, forbid_unknown_fields=True):
+    """One pod: numbers of its domains, and the capacity of its uplink in each direction."""
+
+    domains: Ints
+    uplink: LinkForm
+
+
 class TopologyForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """All forms of a topology; which fields go together is checked by :func:`from_form`."""
 
@@ -55,15 +72,16 @@ class TopologyForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     nic: LinkForm | None = None
     nvlink: LinkForm | None = None
     nics: list[dict[str, Any]] | None = None
+    pods: list[dict[str, Any]] | None = None
     rank_map: Ints | None = None
     name: str | None = None
 
 
 _COMPANIONS = {
-    "preset": ("nodes", "gpus_per_domain"),
+    "preset": ("nodes", "gpus_per_domain", "pods"),
     "file": (),
-    "domains": ("nics", "nic", "nvlink", "name"),
-    "gpus_per_domain": ("nic", "nvlink"),
+    "domains": ("nics", "nic", "nvlink", "pods", "name"),
+    "gpus_per_domain": ("nic", "nvlink", "pods"),
 }
 
 
@@ -92,6 +110,11 @@ def from_form(raw: object, ranks: int, base: Path, path: str = "topology") -> To
     gpus = ranks if rank_map is None else max(rank_map, default=0) + 1
     if form.file is not None:
         return _from_file(form.file, gpus, base, path, rank_map)
+    topology = _from_fields(form, gpus, path, rank_map)
+    return replace(topology, pods=_pods(form.pods, path)) if form.pods else topology
+
+
+def _from_fields(form: TopologyForm, gpus: int, path: str, rank_map: tuple[int, ...] | None) -> Topology:
     if form.preset is not None:
         return _from_preset(form, gpus, path, rank_map)
     if form.domains is not None:
@@ -140,6 +163,18 @@ def _from_domains(form: TopologyForm, path: str, rank_map: tuple[int, ...] | Non
     return Topology(tuple(domains), tuple(nics), rank_map, form.name or "custom")
 
 
+def _pods(entries: list[dict[str, Any]], path: str) -> tuple[Pod, ...]:
+    pods = []
+    for index, entry in enumerate(entries):
+        where = f"{path}.pods[{index}]"
+        pod = convert(entry, PodForm, where)
+        if pod.uplink.bytes_per_s is None:
+            raise SpecError(f"{where}.uplink lacks the field 'bytes_per_s'")
+        uplink = _link(pod.uplink, Link(1, UPLINK_EFFICIENCY, 0.0))
+        pods.append(Pod(tuple(_ints(pod.domains, f"{where}.domains")), uplink))
+    return tuple(pods)
+
+
 def _from_file(name: str, gpus: int, base: Path, path: str, rank_map: tuple[int, ...] | None) -> Topology:
     from reshard_planner.document import read_document  # noqa: PLC0415 - YAML is slow to import
 
@@ -172,6 +207,10 @@ def to_form(topology: Topology) -> dict[str, Any]:
         single = all(len(group) == 1 for group in gpus)
         short: Any = format_ints(group[0] for group in gpus) if single else [list(group) for group in gpus]
         form["nics"].append({"gpus": short, **_link_dict(link)})
+    if topology.pods:
+        form["pods"] = [
+            {"domains": format_ints(pod.domains), "uplink": _link_dict(pod.uplink)} for pod in topology.pods
+        ]
     if topology.rank_map is not None:
         form["rank_map"] = format_ints(topology.rank_map)
     return form

@@ -72,21 +72,40 @@ class Domain:
     link: Link = NVLINK_LINK
 
 
+UPLINK_EFFICIENCY = 0.95
+"""Share of an uplink's datasheet rate that predictions count with where none is given, as for a NIC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """Domains behind one uplink, which all their traffic with other domains passes.
+
+    Attributes:
+        domains: numbers of the domains, distinct.
+        uplink: capacity into the pod, and as much out of it.
+    """
+
+    domains: tuple[int, ...]
+    uplink: Link
+
+
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """GPUs in domains, NICs, and the GPU of each rank.
+    """GPUs in domains, NICs, pods, and the GPU of each rank.
 
     Attributes:
         domains: a partition of the GPUs.
         nics: network ports; a GPU may have none, one or several, and may share one.
         rank_map: the GPU of rank i at position i; every rank is the GPU of its number when None.
         name: what it was made from, for display.
+        pods: groups of domains with an uplink of limited capacity; a domain in none has no such limit.
     """
 
     domains: tuple[Domain, ...]
     nics: tuple[Nic, ...]
     rank_map: tuple[int, ...] | None = None
     name: str = "custom"
+    pods: tuple[Pod, ...] = ()
 
     def __post_init__(self) -> None:
         home: dict[int, int] = {}
@@ -113,6 +132,7 @@ class Topology:
                     raise TopologyError(f"NIC {index} names GPU {gpu}, which is in no domain")
             if len({home[gpu] for gpu in nic.gpus}) != 1:
                 raise TopologyError(f"NIC {index} serves GPUs {list(nic.gpus)}; expected GPUs of one domain")
+        self._check_pods()
         if self.rank_map is not None:
             for rank, gpu in enumerate(self.rank_map):
                 if gpu not in home or not isinstance(gpu, int):
@@ -122,6 +142,24 @@ class Topology:
                 if gpu in seen:
                     raise TopologyError(f"rank_map uses GPU {gpu} twice; expected one rank per GPU")
                 seen.add(gpu)
+
+    def _check_pods(self) -> None:
+        pod_of: dict[int, int] = {}
+        for index, pod in enumerate(self.pods):
+            if not pod.domains:
+                raise TopologyError(f"pod {index} has no domains; expected at least one")
+            for domain in pod.domains:
+                if isinstance(domain, bool) or not isinstance(domain, int):
+                    raise TopologyError(f"domain {domain!r} of pod {index} is not an integer")
+                if not 0 <= domain < len(self.domains):
+                    raise TopologyError(
+                        f"pod {index} names domain {domain}; expected 0 to {len(self.domains) - 1}"
+                    )
+                if domain in pod_of:
+                    raise TopologyError(
+                        f"domain {domain} is in pod {pod_of[domain]} and in pod {index}; expected one at most"
+                    )
+                pod_of[domain] = index
 
     @classmethod
     def from_domains(
@@ -195,6 +233,12 @@ class Topology:
     @property
     def gpu_count(self) -> int:
         return sum(len(domain.gpus) for domain in self.domains)
+
+    @property
+    def alpha_s(self) -> float:
+        """Start-up time of a slot in seconds: the slowest port's latency."""
+        links = [domain.link for domain in self.domains] + [nic.link for nic in self.nics]
+        return max(link.latency_s for link in links)
 
     def gpu_of(self, rank: int) -> int:
         """The GPU that a rank runs on.

@@ -26,6 +26,8 @@ class Ports:
         nic_name: display name of each NIC group.
         nic_domain: domain of each NIC group, int64 of shape (groups,).
         nvlink_bytes_per_s: rate of the rank's NVLink port per direction, int64, indexed by rank.
+        pod: index of the pod that the rank's domain is in, -1 for none, int64, indexed by rank.
+        uplink_bytes_per_s: rate of each pod's uplink per direction, int64 of shape (pods,).
     """
 
     domain: NDArray[np.int64]
@@ -34,6 +36,8 @@ class Ports:
     nic_name: tuple[str, ...]
     nic_domain: NDArray[np.int64]
     nvlink_bytes_per_s: NDArray[np.int64]
+    pod: NDArray[np.int64]
+    uplink_bytes_per_s: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         for column in (
@@ -42,6 +46,8 @@ class Ports:
             self.nic_bytes_per_s,
             self.nic_domain,
             self.nvlink_bytes_per_s,
+            self.pod,
+            self.uplink_bytes_per_s,
         ):
             column.setflags(write=False)
 
@@ -60,6 +66,8 @@ class Ports:
         domain = np.full(size, -1, dtype=np.int64)
         nic_group = np.full(size, -1, dtype=np.int64)
         nvlink = np.zeros(size, dtype=np.int64)
+        pod = np.full(size, -1, dtype=np.int64)
+        pod_of = {domain: index for index, each in enumerate(topology.pods) for domain in each.domains}
         for rank in chosen:
             gpu = topology.gpu_of(rank)
             if gpu not in home:
@@ -70,10 +78,13 @@ class Ports:
             domain[rank] = home[gpu]
             nic_group[rank] = group_of.get(gpu, -1)
             nvlink[rank] = topology.domains[home[gpu]].link.bytes_per_s
+            pod[rank] = pod_of.get(home[gpu], -1)
         nic_domain = np.full(len(rates), -1, dtype=np.int64)
         for gpu, group in group_of.items():
             nic_domain[group] = home[gpu]
-        return cls(domain, nic_group, np.array(rates, dtype=np.int64), tuple(names), nic_domain, nvlink)
+        uplinks = np.array([each.uplink.bytes_per_s for each in topology.pods], dtype=np.int64)
+        rate = np.array(rates, dtype=np.int64)
+        return cls(domain, nic_group, rate, tuple(names), nic_domain, nvlink, pod, uplinks)
 
 
 def _nic_groups(topology: Topology) -> tuple[dict[int, int], list[int], list[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.box import Box
 from reshard_planner.errors import CausalityError
 from reshard_planner.ir.checks.subject import Subject
 
@@ -17,10 +16,10 @@ def check_causality(subject: Subject) -> None:
         CausalityError: naming the row.
     """
     _check_parents(subject)
-    table_of_row = subject.plan.pieces.group[subject.plan.routes.piece]
     for group in sorted(subject.samples):
-        roots = (table_of_row == subject.plan.groups.routes_of[group]) & (subject.plan.routes.parent < 0)
-        _check_roots(subject, group, np.flatnonzero(roots))
+        if subject.lenders[group] == group:
+            rows = subject.rows_of(group)
+            _check_roots(subject, group, rows[subject.plan.routes.parent[rows] < 0])
 
 
 def _refuse(rows: NDArray[np.int64], bad: NDArray[np.bool_], why: str) -> None:
@@ -54,17 +53,13 @@ def _check_parents(subject: Subject) -> None:
 def _check_roots(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
     plan = subject.plan
     src = plan.routes.src[rows].astype(np.int64)
-    mapping = plan.groups.substitution(group, max(plan.ranks, default=0) + 1)
+    mapping = subject.renaming(group)
     if mapping is not None:
         src = mapping[src]
-    ndim = len(subject.samples[group].shape)
-    piece = plan.routes.piece[rows]
-    tiles = subject.tiles(group, "src")
-    keys = np.stack((src, piece.astype(np.int64)), axis=1)
-    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    held = np.empty(len(distinct), dtype=bool)
-    for number, (rank, at) in enumerate(distinct.tolist()):
-        box = Box(tuple(plan.pieces.lo[at, :ndim].tolist()), tuple(plan.pieces.hi[at, :ndim].tolist()))
-        held[number] = bool(tiles.containing(rank, box))
+    piece = plan.routes.piece[rows].astype(np.int64)
+    keys = src * max(1, len(plan.pieces)) + piece
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    lo, hi = subject.boxes(group, piece[first])
+    held = subject.tiles(group, "src").holding(src[first], lo, hi)
     name = subject.samples[group].name
-    _refuse(rows, ~held[inverse.reshape(-1)], f"sends a piece of tensor {name!r} that its rank does not hold")
+    _refuse(rows, ~held[inverse], f"sends a piece of tensor {name!r} that its rank does not hold")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reshard_planner.bounds import CUT_KINDS, Cut, evaluate
+from reshard_planner.bounds import CUT_KINDS, Bound, Cut, evaluate, largest_closed_cut, restricted_time
 from reshard_planner.demand import minimum_network_nbytes
 from reshard_planner.errors import CertificateError, DigestError, InputError, PayloadError, StagingError
 from reshard_planner.ir.certificate import certify
 from reshard_planner.ir.checks.subject import Subject
 from reshard_planner.ir.digest import digest_of
-from reshard_planner.ir.memory import staging_nbytes
+from reshard_planner.ir.memory import staging_of
 from reshard_planner.transfer import Medium
 
 TOLERANCE = 1e-9
@@ -26,8 +26,7 @@ def check_payload(subject: Subject) -> None:
     """
     if not subject.claims_least:
         return
-    ops = subject.ops
-    moved = int(ops.nbytes[ops.medium == Medium.NETWORK].sum())
+    moved = subject.traffic.nbytes[Medium.NETWORK]
     least = minimum_network_nbytes(subject.demands)
     if moved != least:
         raise PayloadError(f"{moved} bytes go over the network; the least possible is {least}")
@@ -41,49 +40,84 @@ def check_staging(subject: Subject) -> None:
     """
     if not subject.claims_least:
         return
-    used, budget = staging_nbytes(subject.ops), subject.plan.spec.options.staging_nbytes
+    used, budget = staging_of(subject.traffic), subject.plan.spec.options.staging_nbytes
     if used > budget:
         raise StagingError(f"a rank needs {used} bytes for staging and scratch; options.staging is {budget}")
 
 
 def check_certificate(subject: Subject) -> None:
-    """The stored cut proves T*, and every figure is what the plan gives.
+    """The stored cuts prove T* and T0, and every figure is what the plan gives.
 
     Raises:
         CertificateError: naming the figure, what it says and what is right.
     """
-    _prove(subject)
+    bound = _prove(subject)
     plan = subject.plan
-    right = certify(plan.spec, subject.ops, subject.demands, subject.ports, subject.bound).to_dict()
+    right = certify(
+        plan.spec, plan.tables, subject.demands, subject.ports, bound, traffic=subject.traffic
+    ).to_dict()
     says = plan.certificate.to_dict()
     for name, have, want in _differences("", says, right):
         raise CertificateError(f"certificate: {name} is {have}; the plan gives {want}")
 
 
-def _prove(subject: Subject) -> None:
-    """Sum the stored cut from the demands; no search is involved."""
+def _prove(subject: Subject) -> Bound:
+    """Sum the stored cuts from the demands; no search is involved."""
+    needs, capacities = subject.needs, subject.capacities
     claim = subject.plan.certificate.bound
     kind = next((known for known in CUT_KINDS if known == claim.term), None)
     if kind is None:
         raise CertificateError(
             f"certificate: bound.term is {claim.term!r}; expected one of {', '.join(CUT_KINDS)}"
         )
-    try:
-        cut = evaluate(kind, claim.cut_members, subject.needs, subject.capacities)
-    except (InputError, IndexError) as error:
-        raise CertificateError(
-            f"certificate: the cut {kind} of {list(claim.cut_members)} is no cut: {error}"
-        ) from None
-    stored = Cut(kind, claim.cut_members, claim.cut_nbytes, claim.cut_bytes_per_s)
-    if cut != stored:
-        raise CertificateError(
-            f"certificate: {stored.nbytes} bytes at {stored.bytes_per_s} bytes/s pass the cut {kind} of"
-            f" {list(stored.members)}; summing it gives {cut.nbytes} bytes at {cut.bytes_per_s} bytes/s"
-        )
+    stored = Cut(kind, claim.cut_members, claim.cut_nbytes, claim.cut_bytes_per_s, claim.cut_weights)
+    cut = _sum(subject, stored, "bound.cut", restricted=False)
     if not _close(claim.time_s, float(cut.time)):
         raise CertificateError(
             f"certificate: bound.time_s is {claim.time_s}; its cut gives {float(cut.time)}"
         )
+    closed = largest_closed_cut(needs, capacities)
+    if cut.time < closed.time:
+        raise CertificateError(
+            f"certificate: bound.time_s is {claim.time_s}; {closed.kind} of {closed.resource} alone takes"
+            f" {float(closed.time)}"
+        )
+    t0_cut = cut
+    if claim.t0_cut is not None:
+        prices = claim.t0_cut
+        stored = Cut("prices", (), prices.nbytes, prices.bytes_per_s, prices.weights)
+        t0_cut = _sum(subject, stored, "bound.t0_cut", restricted=True)
+    least = max(cut.time, restricted_time(needs, capacities))
+    if t0_cut.time < least or (t0_cut.time == cut.time and claim.t0_cut is not None):
+        raise CertificateError(
+            f"certificate: bound.t0_cut proves {float(t0_cut.time)} s; expected at least {float(least)} s,"
+            " or no such cut where T0 is T*"
+        )
+    if not _close(claim.t0_s, float(t0_cut.time)):
+        raise CertificateError(f"certificate: bound.t0_s is {claim.t0_s}; its cut gives {float(t0_cut.time)}")
+    return Bound(cut.time, t0_cut.time, (), cut, t0_cut)
+
+
+def _sum(subject: Subject, stored: Cut, name: str, *, restricted: bool) -> Cut:
+    try:
+        cut = evaluate(
+            stored.kind,
+            stored.members,
+            subject.needs,
+            subject.capacities,
+            stored.weights,
+            restricted=restricted,
+        )
+    except (InputError, IndexError) as error:
+        raise CertificateError(
+            f"certificate: {name}, {stored.kind} of {list(stored.members)}, is no cut: {error}"
+        ) from None
+    if cut != stored:
+        raise CertificateError(
+            f"certificate: {stored.nbytes} bytes at {stored.bytes_per_s} bytes/s pass {name}, {stored.kind}"
+            f" of {list(stored.members)}; summing it gives {cut.nbytes} bytes at {cut.bytes_per_s} bytes/s"
+        )
+    return cut
 
 
 def _close(have: float, want: float) -> bool:
@@ -96,8 +130,7 @@ def _differences(name: str, have: Any, want: Any) -> Iterator[tuple[str, Any, An
             inner = f"{name}.{key}" if name else key
             yield from _differences(inner, have.get(key), want.get(key))
     elif isinstance(want, float) and isinstance(have, float):
-        # gaps are differences of ratios, so that rounding shows against 1 and not against themselves
-        if not _close(1 + have, 1 + want) or (not name.endswith("gap") and not _close(have, want)):
+        if not _close(have, want):
             yield name, have, want
     elif have != want:
         yield name, have, want

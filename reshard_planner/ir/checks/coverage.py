@@ -23,32 +23,45 @@ def check_units(subject: Subject) -> None:
     """
     plan = subject.plan
     pieces, schedule, groups = plan.pieces, plan.schedule, plan.groups
-    parts: dict[int, set[int]] = {}
-    for group, part in zip(pieces.group.tolist(), pieces.part.tolist(), strict=True):
-        parts.setdefault(group, set()).add(part)
-    seen: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    columns = (schedule.tensor, schedule.part, schedule.chunk, schedule.n_chunks)
-    for tensor, part, chunk, count in zip(*(column.tolist() for column in columns), strict=True):
-        seen.setdefault((tensor, part), []).append((chunk, count))
-    for number, (tensor, group) in enumerate(zip(plan.spec.tensors, groups.group_of.tolist(), strict=True)):
-        for part in sorted(parts.get(int(groups.routes_of[group]), ())):
-            found = sorted(seen.pop((number, part), []))
-            counts = {count for _, count in found}
-            if len(counts) > 1:
-                raise CoverageError(
-                    f"tensor {tensor.name!r}, part {part}: units disagree on n_chunks {counts}"
-                )
-            wanted = counts.pop() if counts else 1
-            chunks = [chunk for chunk, _ in found]
-            if len(chunks) != wanted or chunks != list(range(wanted)):
-                raise CoverageError(
-                    f"tensor {tensor.name!r}, part {part}: {len(chunks)} chunks are scheduled,"
-                    f" {len(set(chunks))} of them distinct; expected each of 0 to {wanted - 1} once"
-                )
-    if seen:
-        number, part = min(seen)
-        name = plan.spec.tensors[number].name
-        raise CoverageError(f"tensor {name!r}: part {part} is scheduled but has no pieces")
+    size = int(max(pieces.part.max(initial=0), schedule.part.max(initial=0))) + 1
+    order = np.lexsort((schedule.chunk, schedule.part, schedule.tensor))
+    key = (schedule.tensor.astype(np.int64) * size + schedule.part)[order]
+    chunk, wanted = schedule.chunk[order].astype(np.int64), schedule.n_chunks[order]
+    found, first, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    right = np.ones(len(found), dtype=bool)
+    np.logical_and.at(right, inverse, wanted == wanted[first][inverse])
+    right &= wanted[first] == count
+    np.logical_and.at(right, inverse, chunk == np.arange(len(chunk)) - first[inverse])
+    if not right.all():
+        at = int(np.flatnonzero(~right)[0])
+        units = inverse == at
+        _refuse_units(subject, int(found[at]) // size, int(found[at]) % size, chunk[units], wanted[units])
+    parts: Ints = np.unique(pieces.group.astype(np.int64) * size + pieces.part)
+    owner = groups.routes_of[groups.group_of].astype(np.int64)
+    start, stop = np.searchsorted(parts, owner * size), np.searchsorted(parts, (owner + 1) * size)
+    tensor = np.repeat(np.arange(len(owner)), stop - start)
+    within = np.arange(len(tensor)) - np.repeat(np.cumsum(stop - start) - stop, stop - start)
+    needed = tensor * size + parts[within] % size
+    missing = np.setdiff1d(needed, found)
+    if len(missing):
+        empty = np.zeros(0, dtype=np.int64)
+        _refuse_units(subject, int(missing[0]) // size, int(missing[0]) % size, empty, empty)
+    surplus = np.setdiff1d(found, needed)
+    if len(surplus):
+        name = plan.spec.tensors[int(surplus[0]) // size].name
+        raise CoverageError(f"tensor {name!r}: part {int(surplus[0]) % size} is scheduled but has no pieces")
+
+
+def _refuse_units(subject: Subject, tensor: int, part: int, chunk: Ints, n_chunks: Ints) -> None:
+    where = f"tensor {subject.plan.spec.tensors[tensor].name!r}, part {part}"
+    counts = set(n_chunks.tolist())
+    if len(counts) > 1:
+        raise CoverageError(f"{where}: units disagree on n_chunks {counts}")
+    wanted = counts.pop() if counts else 1
+    raise CoverageError(
+        f"{where}: {len(chunk)} chunks are scheduled, {len(np.unique(chunk))} of them distinct; expected each"
+        f" of 0 to {wanted - 1} once"
+    )
 
 
 def check_coverage(subject: Subject) -> None:
@@ -57,31 +70,26 @@ def check_coverage(subject: Subject) -> None:
     Raises:
         CoverageError: naming tensor, rank, tile and what is missing or doubled.
     """
-    plan = subject.plan
-    table_of_row = plan.pieces.group[plan.routes.piece]
     for group in sorted(subject.samples):
-        rows = np.flatnonzero(table_of_row == plan.groups.routes_of[group])
-        _check_group(subject, group, rows)
+        if subject.lenders[group] == group:
+            _check_group(subject, group, subject.rows_of(group))
     _check_operations(subject)
 
 
 def _check_operations(subject: Subject) -> None:
     """The operations of all units together bring every destination tile its bytes."""
-    ops = subject.ops
-    filled = ops.scratch == 0
-    arriving = np.zeros(len(subject.plan.spec.tensors), dtype=np.int64)
-    np.add.at(arriving, ops.tensor[filled], ops.nbytes[filled])
     needed: dict[int, int] = {}
     groups = subject.plan.groups.group_of.tolist()
-    for tensor, group, nbytes in zip(subject.plan.spec.tensors, groups, arriving.tolist(), strict=True):
-        if group not in needed:
-            tiles = subject.tiles(group, "dst")
-            volume = sum(entry.tile.box.volume for rank in tiles.ranks() for entry in tiles.tiles(rank))
-            needed[group] = volume * tensor.bits // 8
-        if nbytes != needed[group]:
+    arriving = subject.traffic.arriving.tolist()
+    for tensor, group, nbytes in zip(subject.plan.spec.tensors, groups, arriving, strict=True):
+        lender = subject.lenders[group]
+        if lender not in needed:
+            needed[lender] = int(subject.tiles(lender, "dst").volume.sum())
+        right = needed[lender] * tensor.bits // 8
+        if nbytes != right:
             raise CoverageError(
                 f"tensor {tensor.name!r}: operations bring {nbytes} bytes to its destination tiles; expected"
-                f" {needed[group]}"
+                f" {right}"
             )
 
 
@@ -89,73 +97,81 @@ def _check_group(subject: Subject, group: int, rows: Ints) -> None:
     plan = subject.plan
     routes, pieces = plan.routes, plan.pieces
     dst = routes.dst[rows].astype(np.int64)
-    mapping = plan.groups.substitution(group, max(plan.ranks, default=0) + 1)
+    mapping = subject.renaming(group)
     if mapping is not None:
         dst = mapping[dst]
     _check_scratch(subject, group, rows, dst)
     into_tile = routes.scratch[rows] == 0
     rows, dst = rows[into_tile], dst[into_tile]
-    tile = routes.tile[rows].astype(np.int64)
-    piece = routes.piece[rows].astype(np.int64)
-    order = np.lexsort((piece, tile, dst))
-    dst, tile, piece = dst[order], tile[order], piece[order]
-    name = subject.samples[group].name
+    tensor = subject.samples[group]
     tiles = subject.tiles(group, "dst")
-    disjoint = are_disjoint(pieces.lo[np.unique(piece)], pieces.hi[np.unique(piece)])
-    change = (np.diff(dst, prepend=-1) != 0) | (np.diff(tile, prepend=-1) != 0)
-    starts = np.append(np.flatnonzero(change), len(dst))
-    filled = set()
-    for start, stop in zip(starts.tolist(), starts[1:].tolist(), strict=False):
-        rank, number = int(dst[start]), int(tile[start])
-        known = tiles.tiles(rank)
-        if number >= len(known):
-            raise CoverageError(f"tensor {name!r}: rank {rank} has no destination tile {number} to fill")
-        filled.add((rank, number))
-        _check_tile(
-            f"tensor {name!r}, rank {rank}, destination tile {number}",
-            known[number].tile.box,
-            piece[start:stop],
-            subject,
-            disjoint=disjoint,
+    number = routes.tile[rows].astype(np.int64)
+    tile = tiles.number_of(dst, number)
+    if (tile < 0).any():
+        at = int(np.flatnonzero(tile < 0)[0])
+        raise CoverageError(
+            f"tensor {tensor.name!r}: rank {int(dst[at])} has no destination tile {int(number[at])} to fill"
         )
-    for rank in tiles.ranks():
-        for number, entry in enumerate(tiles.tiles(rank)):
-            if (rank, number) not in filled:
-                raise CoverageError(
-                    f"tensor {name!r}, rank {rank}: nothing arrives in destination tile {number},"
-                    f" {entry.tile.box}"
-                )
+    key = np.sort(tile * max(1, len(pieces)) + routes.piece[rows])
+    tile, piece = key // max(1, len(pieces)), key % max(1, len(pieces))
+    lo, hi = subject.boxes(group, piece)
+    outside = np.flatnonzero(~((lo >= tiles.lo[tile]) & (hi <= tiles.hi[tile])).all(1))
+    twice = np.flatnonzero(np.diff(key) == 0)
+    arriving = np.zeros(len(tiles.volume), dtype=np.int64)
+    np.add.at(arriving, tile, np.prod(hi - lo, axis=1, dtype=np.int64))
+    wrong = np.flatnonzero(arriving != tiles.volume)
+    # the first tile that is not right is named, with the most telling of its faults
+    found = [(int(tile[at]), order) for order, faults in enumerate((outside, twice)) for at in faults[:1]]
+    found += [(int(at), 2) for at in wrong[:1]]
+    if found:
+        first, order = min(found)
+        where, box = _tile(subject, group, first)
+        if order == 0:
+            part = Box(tuple(lo[outside[0]].tolist()), tuple(hi[outside[0]].tolist()))
+            raise CoverageError(f"{where}: piece {int(piece[outside[0]])}, {part}, does not lie within {box}")
+        if order == 1:
+            raise CoverageError(f"{where}: piece {int(piece[twice[0]])} arrives twice")
+        if not arriving[first]:
+            raise CoverageError(f"{where}: nothing arrives in {box}")
+        raise CoverageError(f"{where}: {int(arriving[first])} of {box.volume} elements arrive")
+    distinct = np.unique(piece)
+    if not are_disjoint(pieces.lo[distinct], pieces.hi[distinct]):
+        _check_overlaps(subject, group, tile, piece)
+
+
+def _check_overlaps(subject: Subject, group: int, tile: Ints, piece: Ints) -> None:
+    """Pieces of one tile are disjoint, where those of different ones overlap; ``tile`` ascends."""
+    starts = np.append(np.flatnonzero(np.diff(tile, prepend=-1)), len(tile))
+    known: dict[bytes, bool] = {}  # replicas are filled with the same pieces
+    for start, stop in zip(starts.tolist(), starts[1:].tolist(), strict=False):
+        own = piece[start:stop]
+        if own.tobytes() not in known:
+            known[own.tobytes()] = are_disjoint(*subject.boxes(group, own))
+        if not known[own.tobytes()]:
+            where, _ = _tile(subject, group, int(tile[start]))
+            raise CoverageError(f"{where}: pieces {own.tolist()[:8]} overlap")
+
+
+def _tile(subject: Subject, group: int, tile: int) -> tuple[str, Box]:
+    """What a tile is called in errors, and its box."""
+    tiles = subject.tiles(group, "dst")
+    rank = int(tiles.rank[tile])
+    number = tile - int(tiles.first[np.searchsorted(tiles.ranks, rank)])
+    box = Box(tuple(tiles.lo[tile].tolist()), tuple(tiles.hi[tile].tolist()))
+    return f"tensor {subject.samples[group].name!r}, rank {rank}, destination tile {number}", box
 
 
 def _check_scratch(subject: Subject, group: int, rows: Ints, dst: Ints) -> None:
     """A rank keeps a piece aside at most once."""
     routes = subject.plan.routes
     aside = routes.scratch[rows] > 0
-    keys = np.stack((dst[aside], routes.piece[rows][aside].astype(np.int64)), axis=1)
-    distinct, counts = np.unique(keys, axis=0, return_counts=True)
-    if (counts > 1).any():
-        rank, piece = distinct[counts > 1][0].tolist()
+    size = max(1, len(subject.plan.pieces))
+    keys = np.sort(dst[aside] * size + routes.piece[rows][aside])
+    twice = np.flatnonzero(np.diff(keys) == 0)
+    if len(twice):
+        rank, piece = divmod(int(keys[twice[0]]), size)
         name = subject.samples[group].name
         raise CoverageError(f"tensor {name!r}: rank {rank} keeps piece {piece} in scratch twice")
-
-
-def _check_tile(where: str, box: Box, piece: Ints, subject: Subject, *, disjoint: bool) -> None:
-    pieces = subject.plan.pieces
-    ndim = box.ndim
-    lo, hi = pieces.lo[piece][:, :ndim], pieces.hi[piece][:, :ndim]
-    inside = (lo >= np.array(box.lo, dtype=np.int64)).all(1) & (hi <= np.array(box.hi, dtype=np.int64)).all(1)
-    if not inside.all():
-        at = int(np.flatnonzero(~inside)[0])
-        part = Box(tuple(lo[at].tolist()), tuple(hi[at].tolist()))
-        raise CoverageError(f"{where}: piece {int(piece[at])}, {part}, does not lie within {box}")
-    repeated = piece[1:][piece[1:] == piece[:-1]]
-    if len(repeated):
-        raise CoverageError(f"{where}: piece {int(repeated[0])} arrives twice")
-    if not disjoint and not are_disjoint(lo, hi):
-        raise CoverageError(f"{where}: pieces {piece.tolist()[:8]} overlap")
-    volume = int(np.prod(hi - lo, axis=1, dtype=np.int64).sum())
-    if volume != box.volume:
-        raise CoverageError(f"{where}: {volume} of {box.volume} elements arrive")
 
 
 def are_disjoint(lo: Ints, hi: Ints) -> bool:

@@ -23,18 +23,15 @@ def check_media(subject: Subject) -> None:
     Raises:
         MediumError: naming the row, what it says and what would be right.
     """
-    plan = subject.plan
-    table_of_row = plan.pieces.group[plan.routes.piece]
     for group in sorted(subject.samples):
-        rows = np.flatnonzero(table_of_row == plan.groups.routes_of[group])
-        _check_rows(subject, group, rows)
+        _check_rows(subject, group, subject.rows_of(group))
 
 
 def _check_rows(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
     plan, ports = subject.plan, subject.ports
     routes = plan.routes
     src, dst = routes.src[rows].astype(np.int64), routes.dst[rows].astype(np.int64)
-    mapping = plan.groups.substitution(group, max(plan.ranks, default=0) + 1)
+    mapping = subject.renaming(group)
     if mapping is not None:
         src, dst = mapping[src], mapping[dst]
     near = ports.domain[src] == ports.domain[dst]
