@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import sys
@@ -32,12 +33,12 @@ EXAMPLES = """examples:
   python -m benchmarks --list
 
 Every case runs in a process of its own. A case that fails prints one line, and the run goes on; the exit code
-is then 1. docs/benchmarks.md explains columns and fields.
+is then 1, as it is where a goal is missed. docs/benchmarks.md explains columns and fields.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for; 0 if every case succeeded, 1 if not, 2 for bad arguments."""
+    """Run what the arguments ask for; 0 if all cases reach their goals, 1 if not, 2 for bad arguments."""
     parser = _parser()
     given = parser.parse_args(arguments)
     cases = suites.select(given.suite, given.case or ())
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.list:
         sys.stdout.write(table.align([(case.name, case.about) for case in cases]) + "\n")
         return 0
+    if given.json is not None:
+        _check_target(given.json, parser)
     records = []
     for number, case in enumerate(cases, 1):
         show = _Progress(f"[{number}/{len(cases)}] {case.name}")
@@ -54,7 +57,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.stdout.write(report(records) + "\n")
     if given.json is not None:
         given.json.write_text(json.dumps(_document(records, given), indent=2) + "\n", encoding="utf-8")
-    return int(any(record.status != "ok" or record.expected_bound_met is False for record in records))
+    return exit_code(records)
+
+
+def exit_code(records: Sequence[Record]) -> int:
+    """0 if every case succeeded and reached its goals, else 1."""
+    return int(
+        any(each.status != "ok" or each.expected_bound_met is False or each.missed for each in records)
+    )
+
+
+def _check_target(path: Path, parser: argparse.ArgumentParser) -> None:
+    """Refuse a file that cannot be written before anything is measured."""
+    if path.is_dir():
+        parser.error(f"--json {path} is a folder; expected a file")
+    if not path.parent.is_dir():
+        parser.error(f"--json {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        parser.error(f"--json {path} cannot be written")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,8 +93,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to a file")
     parser.add_argument("--repeat", type=_count, default=5, metavar="N", help="compiles per case, median (5)")
-    parser.add_argument("--timeout", type=float, default=300, metavar="S", help="seconds per case (300)")
-    parser.add_argument("--memory", type=float, default=8, metavar="GIB", help="address space per case (8)")
+    parser.add_argument("--timeout", type=_positive, default=300, metavar="S", help="seconds per case (300)")
+    parser.add_argument(
+        "--memory", type=_positive, default=8, metavar="GIB", help="address space per case (8)"
+    )
     parser.add_argument("--no-peers", action="store_true", help="leave other planners out")
     parser.add_argument("--nemo-rl", type=Path, metavar="PATH", help="a checkout of NeMo RL to measure too")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
@@ -88,9 +110,15 @@ def _count(text: str) -> int:
     return value
 
 
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not positive; expected a number above 0")
+    return value
+
+
 def _run(case: Case, given: argparse.Namespace, show: _Progress) -> Record:
-    limit = str(int(given.memory * GIB))
-    arguments = ["plan", case.name, "--repeat", str(given.repeat), "--memory-nbytes", limit]
+    arguments = ["plan", case.name, *_limits(given)]
     try:
         record = Record(**run_worker(arguments, given.timeout, show))
     except WorkerError as error:
@@ -100,8 +128,12 @@ def _run(case: Case, given: argparse.Namespace, show: _Progress) -> Record:
     return record
 
 
+def _limits(given: argparse.Namespace) -> list[str]:
+    return ["--repeat", str(given.repeat), "--memory-nbytes", str(int(given.memory * GIB))]
+
+
 def _run_peers(case: Case, given: argparse.Namespace, show: _Progress, ours: Record) -> list[PeerRecord]:
-    arguments = ["peers", case.name, "--repeat", str(given.repeat)]
+    arguments = ["peers", case.name, *_limits(given)]
     if given.nemo_rl is not None:
         arguments += ["--nemo-rl", str(given.nemo_rl.expanduser().resolve())]
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import reshard_planner as rp
+from benchmarks.goals import Goals
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Case:
         about: one line for people.
         build: makes the spec, anew at every call.
         bound_nbytes: T* in bytes over one NIC of the default rate, where it is known by hand.
+        goals: what its plan is to keep within.
         m2n: figures of NCCL M2N.
         peers: whether torch's and other planners are measured on it.
         program: whether saving the plan and reading one rank's program are measured.
@@ -43,6 +45,7 @@ class Case:
     about: str
     build: Callable[[], rp.ReshardSpec]
     bound_nbytes: int | None = None
+    goals: Goals = field(default_factory=Goals)
     m2n: tuple[M2n, ...] = ()
     peers: bool = False
     program: bool = False

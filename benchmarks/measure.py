@@ -15,9 +15,10 @@ import numpy as np
 
 import reshard_planner as rp
 from benchmarks.case import Case
+from benchmarks.goals import find_missed
 from benchmarks.record import Record, ratio
 from reshard_planner.errors import ReshardError
-from reshard_planner.ir import file as plan_file
+from reshard_planner.ir.forms import read_program
 from reshard_planner.topology.model import NIC_LINK
 
 LONG_S = 5.0
@@ -93,6 +94,7 @@ def measure(case: Case, repeat: int, tell: Tell) -> Record:
     except Exception as error:  # noqa: BLE001 - one case must not end the run
         record.reason = f"{at}: {type(error).__name__}: {error}".splitlines()[0]
     record.peak_nbytes = peak_nbytes()
+    record.missed = find_missed(case.goals, record)
     return record
 
 
@@ -172,15 +174,19 @@ def _read_certificate(plan: rp.Plan, record: Record) -> None:
     record.nic_ratio = ratio(nic["time_s"], bound["time_s"])
     record.busiest_nvlink_nbytes = nvlink["nbytes"]
     record.nvlink_ratio = ratio(nvlink["time_s"], bound["time_s"])
+    if plan.spec.topology.pods:
+        uplink = claims["busiest_uplink"]
+        record.busiest_uplink_nbytes = uplink["nbytes"]
+        record.uplink_ratio = ratio(uplink["time_s"], bound["time_s"])
     record.gap, record.staging_nbytes = claims["gap"], claims["staging_nbytes"]
     record.schedule_gap, record.schedule_s = schedule["gap"], schedule["time_s"]
     record.slots, record.messages = schedule["slots"], schedule["messages"]
     record.peers_max = schedule["peers_max"]
-    record.peers_in_slot_max = schedule.get("peers_in_slot_max")
-    record.message_cost_s = schedule.get("message_cost_s")
-    peers = claims.get("peers", {})
-    record.network_peers_max, record.nvlink_peers_max = peers.get("network_max"), peers.get("nvlink_max")
-    record.connection_nbytes = peers.get("connection_nbytes")
+    record.peers_in_slot_max = schedule["peers_in_slot_max"]
+    record.message_cost_s = schedule["message_cost_s"]
+    peers = claims["peers"]
+    record.network_peers_max, record.nvlink_peers_max = peers["network_max"], peers["nvlink_max"]
+    record.connection_nbytes = peers["connection_nbytes"]
 
 
 def _measure_file(plan: rp.Plan, record: Record) -> None:
@@ -192,14 +198,5 @@ def _measure_file(plan: rp.Plan, record: Record) -> None:
         record.file_nbytes = path.stat().st_size
         rank = plan.ranks[-1]
         started = perf_counter()
-        _read_program(path, rank)
+        read_program(path, rank)
         record.program_s = perf_counter() - started
-
-
-def _read_program(path: Path, rank: int) -> None:
-    """Read only the rank's own blocks where this version of the planner can, else the whole plan."""
-    read = getattr(plan_file, "read_program", None)
-    if read is None:
-        rp.Plan.load(path).program(rank)
-    else:
-        read(path, rank)

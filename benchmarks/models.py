@@ -21,8 +21,11 @@ from typing import Any
 
 import reshard_planner as rp
 from benchmarks.case import Case, M2n, layout
+from benchmarks.goals import Goals
 
 DATA = Path(__file__).parent / "data" / "models.json"
+
+GOALS = Goals(most_nic_ratio=1.02)
 
 SHARD_DIM = {"column": 0, "row": 1, "replicated": None}
 """Dimension that tensor parallelism cuts, on both sides."""
@@ -93,6 +96,7 @@ def model_cases() -> Iterator[Case]:
             f"models/{name}",
             f"{system.model} whole, {system.about}",
             _builder(system),
+            goals=GOALS,
             m2n=system.m2n,
             gpus=system.gpus,
         )
@@ -101,7 +105,8 @@ def model_cases() -> Iterator[Case]:
 def smoke_cases() -> Iterator[Case]:
     """The smallest whole model that has several kinds of parameters."""
     system = load_systems()["dsv3-toy-64"]
-    yield Case("smoke/dsv3-toy-64", f"{system.model}, {system.about}", _builder(system), gpus=system.gpus)
+    about = f"{system.model}, {system.about}"
+    yield Case("smoke/dsv3-toy-64", about, _builder(system), goals=GOALS, gpus=system.gpus)
 
 
 def _builder(system: System) -> Callable[[], rp.ReshardSpec]:

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 
 import reshard_planner as rp
 from benchmarks.case import Case, layout
+from benchmarks.goals import Goals
 from benchmarks.models import stage_of
+
+LARGE_GOALS = Goals(most_checked_s=15.0, most_peak_nbytes=3 * 2**30, most_program_s=0.3)
 
 LAYERS = 60
 EXPERTS, INTERMEDIATE, HIDDEN = 896, 3072, 7168
@@ -105,6 +108,7 @@ def large_cases() -> Iterator[Case]:
             f"scale/moe/{size}",
             f"mixture of experts, {LARGEST}, domains of {size}",
             functools.partial(build_moe, LARGEST, size),
+            goals=LARGE_GOALS,
             program=True,
             gpus=LARGEST.gpus,
         )

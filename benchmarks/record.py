@@ -35,12 +35,16 @@ class Record:
         bound_nbytes: T* times the rate of one NIC of 50 GB/s.
         expected_bound_nbytes: the same as known by hand.
         expected_bound_met: whether they agree to a millionth.
+        missed: goals of the case that it does not reach, one line each.
         busiest_nic: name of the busiest NIC and its direction.
         busiest_nic_nbytes: bytes over it.
         nic_ratio: its time over T*.
         busiest_nvlink_nbytes: bytes over the busiest NVLink port.
         nvlink_ratio: its time over T*.
-        gap: time of the busier of the two over T*, minus 1.
+        busiest_uplink_nbytes: bytes over the busiest uplink; None without pods.
+        uplink_ratio: its time over T*.
+        gap: time of the busiest of NIC, NVLink and uplink over T*, minus 1; None if only T* is 0; negative
+            only for a baseline that moves more than the least.
         schedule_gap: sum over slots of the busiest port, over T*, minus 1.
         schedule_s: that sum with start-up times.
         slots: slots of the schedule.
@@ -86,11 +90,14 @@ class Record:
     bound_nbytes: float | None = None
     expected_bound_nbytes: int | None = None
     expected_bound_met: bool | None = None
+    missed: list[str] = field(default_factory=list)
     busiest_nic: str | None = None
     busiest_nic_nbytes: int | None = None
     nic_ratio: float | None = None
     busiest_nvlink_nbytes: int | None = None
     nvlink_ratio: float | None = None
+    busiest_uplink_nbytes: int | None = None
+    uplink_ratio: float | None = None
     gap: float | None = None
     schedule_gap: float | None = None
     schedule_s: float | None = None

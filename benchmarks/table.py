@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.record import PeerRecord, Record
+from reshard_planner.render.text import format_nbytes, format_s
 
 NONE = "-"
 
@@ -25,8 +26,8 @@ def plan_table(records: Sequence[Record]) -> str:
     """Costs and quality of the plans, and below them what failed."""
     done = [record for record in records if record.rows is not None]
     header = (
-        "case", "GPUs", "compile", "stages, ms", "verify", "peak", "T*", "payload", "NIC", "NVLink", "gap",
-        "sched gap", "slots", "messages", "peers", "in slot", "rows", "operations",
+        "case", "GPUs", "compile", "stages, ms", "verify", "peak", "T*", "payload", "NIC", "NVLink", "uplink",
+        "gap", "sched gap", "slots", "messages", "peers", "in slot", "rows", "operations",
     )  # fmt: skip
     parts = []
     if done:
@@ -39,6 +40,7 @@ def plan_table(records: Sequence[Record]) -> str:
         for record in records
         if record.expected_bound_met is False
     ]
+    parts += [f"MISSED {record.case}: {goal}" for record in records for goal in record.missed]
     return "\n".join(parts)
 
 
@@ -54,6 +56,7 @@ def _plan_row(record: Record) -> tuple[str, ...]:
         times(record.payload_ratio),
         times(record.nic_ratio),
         times(record.nvlink_ratio),
+        times(record.uplink_ratio),
         times(record.gap),
         times(record.schedule_gap),
         count(record.slots),
@@ -153,29 +156,17 @@ def _peer_row(record: Record, peer: PeerRecord) -> tuple[str, ...]:
 
 def seconds(value: float | None) -> str:
     """A time with three digits."""
-    if value is None:
-        return NONE
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value * 1e6:.3g} us"
+    return NONE if value is None else format_s(value)
 
 
 def nbytes(value: int | None) -> str:
     """A size in binary units."""
-    if value is None:
-        return NONE
-    size = float(value)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.3g} GiB"
+    return NONE if value is None else format_nbytes(value)
 
 
 def times(value: float | None) -> str:
     """A ratio with three decimals."""
-    return NONE if value is None else f"{value:.3f}"
+    return NONE if value is None else f"{round(value, 3) + 0.0:.3f}"  # never -0.000
 
 
 def count(value: int | None) -> str:

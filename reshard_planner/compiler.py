@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 
 from reshard_planner.bounds import compute_bound
 from reshard_planner.demand import find_demands, find_geometries
@@ -30,10 +29,16 @@ from reshard_planner.topology import Ports
 MAX_OPS = 2_000_000
 """Operations above which no finer schedule is made, be it for speed or to save staging."""
 
-FINER = 8
-"""Factor by which messages are made smaller when a schedule takes too much staging."""
+ENOUGH_LESS = 0.9
+"""Ratio of staging from one schedule to the next from which on messages are made smaller, too."""
 
-MOST_REPEATS = 4
+HOPELESS = 100
+"""Ratio to the staging budget at which schedules that no longer get better are given up."""
+
+MAX_ATTEMPTS = 8
+"""Schedules that are made until one keeps within the staging budget."""
+
+MOST_REPEATS = 8
 """Chunks of all rows on average up to which finer schedules are made anyway."""
 
 
@@ -48,8 +53,8 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
         progress: called with the name of each stage as it begins.
 
     Raises:
-        InputError: if the strategy is unknown, bytes would have to cross the network where no NIC is, or no
-            schedule keeps within the staging budget.
+        InputError: if the strategy is unknown, bytes would have to cross the network where no NIC is, no way
+            was found that keeps the limits of peers, or no schedule keeps within the staging budget.
     """
     if strategy is not None and strategy != spec.options.strategy:
         spec = spec.with_options(strategy=strategy)
@@ -81,22 +86,26 @@ def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tup
         pace = replace(pace, rounds=max(1, pace.rounds // 2))
         timings = time_forests(problem, forests, workload, pace)
     least: int | None = None
-    for attempt in count():
+    for _ in range(MAX_ATTEMPTS):
         units = assign_rounds(problem, forests, workload, timings, pace)
         tables = assemble(len(problem.spec.tensors), forests, timings, units)
         traffic = measure_traffic(problem.spec, tables, problem.ports)
         used = staging_of(traffic)
         if used <= options.staging_nbytes or not must_fit:
             return tables, traffic
+        stuck = least is not None and used > ENOUGH_LESS * least
         least = used if least is None else min(least, used)
-        finest = pace.min_message_nbytes == 1
         coarser, before = timings, pace
-        pace = pace.tighter(max(used / options.staging_nbytes, 2 if attempt else 1))
-        if attempt:
-            pace = replace(pace, min_message_nbytes=max(1, pace.min_message_nbytes // FINER))
+        pace = pace.tighter(used / options.staging_nbytes)
+        if stuck:
+            pace = pace.finer()
         timings = time_forests(problem, forests, workload, pace)
-        exhausted = before.rounds >= workload.steps or all(map(equal_cuts, coarser, timings))
-        if (finest and exhausted) or count_ops(forests, workload, timings) > most_ops:
+        while all(map(equal_cuts, coarser, timings)) and pace.min_message_nbytes > 1:
+            pace = pace.finer()
+            timings = time_forests(problem, forests, workload, pace)
+        exhausted = before.rounds >= workload.steps and all(map(equal_cuts, coarser, timings))
+        hopeless = stuck and (before.min_message_nbytes == 1 or used > HOPELESS * options.staging_nbytes)
+        if exhausted or hopeless or count_ops(forests, workload, timings) > most_ops:
             break
     raise UnsupportedError(
         f"options.staging is {options.staging_nbytes} bytes; the least that a schedule was found for"

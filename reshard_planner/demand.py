@@ -30,11 +30,15 @@ class Member:
     tensors: tuple[int, ...]
     ranks: Ints | None
 
+    def rename(self, ranks: Ints) -> Ints:
+        """The ranks that stand for ranks of the sample, one by one; any shape."""
+        return ranks if self.ranks is None else self.ranks[ranks]
+
     def substitute(self, ranks: Ranks) -> Ranks:
         """The ranks that stand for some ranks of the sample, ascending."""
         if self.ranks is None:
             return ranks
-        return tuple(sorted(self.ranks[np.array(ranks, dtype=np.int64)].tolist()))
+        return tuple(sorted(self.rename(np.array(ranks, dtype=np.int64)).tolist()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +56,6 @@ class Geometry:
     members: tuple[Member, ...]
     sample: TensorSpec
     atoms: Atoms
-
-    @property
-    def tensors(self) -> tuple[int, ...]:
-        """Positions of all tensors in the spec, ascending."""
-        return tuple(sorted(tensor for member in self.members for tensor in member.tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +220,14 @@ class _DomainSets:
             held = set(taken)
             found = self._without[key] = self.share(tuple(domain for domain in domains if domain not in held))
         return found
+
+
+def group_by_domain(ranks: Ranks, domain_of: Sequence[int]) -> dict[int, Ranks]:
+    """Ranks by domain, the domains ascending; within each the ranks keep their order."""
+    found: dict[int, list[int]] = {}
+    for rank in ranks:
+        found.setdefault(domain_of[rank], []).append(rank)
+    return {domain: tuple(found[domain]) for domain in sorted(found)}
 
 
 def minimum_network_nbytes(demands: Iterable[Demand]) -> int:

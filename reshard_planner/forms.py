@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
 
 import msgspec
 
 from reshard_planner.errors import SpecError
 
-FormType = TypeVar("FormType", bound=msgspec.Struct)
+FormType = TypeVar("FormType")
 
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
@@ -20,7 +21,7 @@ def convert(raw: object, form: type[FormType], path: str) -> FormType:
 
     Args:
         raw: dicts, lists, strings and numbers.
-        form: the form, which forbids unknown fields.
+        form: a struct that forbids unknown fields, or a dataclass, which ignores them.
         path: where ``raw`` stands, as the start of the field path in errors; "" at the top.
 
     Raises:
@@ -41,7 +42,7 @@ def convert(raw: object, form: type[FormType], path: str) -> FormType:
         ) from None
 
 
-def _explain(text: str, raw: object, form: type[msgspec.Struct], path: str) -> str:
+def _explain(text: str, raw: object, form: type[Any], path: str) -> str:
     match = _WHERE.match(text)
     what, inner = (match["what"], match["path"] or "") if match else (text, "")
     full = f"{path}{inner}".lstrip(".") or "the document"
@@ -61,7 +62,9 @@ def _explain(text: str, raw: object, form: type[msgspec.Struct], path: str) -> s
     return f"{full} is {_shown(value)}; {wanted}"
 
 
-def _fields(form: type[msgspec.Struct]) -> str:
+def _fields(form: type[Any]) -> str:
+    if is_dataclass(form):
+        return ", ".join(entry.name for entry in fields(form))
     return ", ".join(form.__struct_encode_fields__)
 
 

@@ -136,9 +136,9 @@ def test_demands_carry_the_domains_of_holders_and_of_those_in_need(spec):
     ports = Ports.of(spec.topology, spec.ranks)
     geometries = find_geometries(spec, ports)
     demands = find_demands(geometries, ports)
-    assert sorted(index for geometry in geometries for index in geometry.tensors) == list(
-        range(len(spec.tensors))
-    )
+    assert sorted(
+        index for geometry in geometries for member in geometry.members for index in member.tensors
+    ) == list(range(len(spec.tensors)))
     for demand in demands:
         holding = {home[rank] for rank in demand.holders}
         assert demand.holder_domains == tuple(sorted(holding))

@@ -357,7 +357,7 @@ def test_a_bad_spec_is_refused_in_one_sentence_and_nothing_is_written(name, verb
 
 @pytest.mark.parametrize("verb", ["verify", "show", "ops"])
 @pytest.mark.parametrize(
-    "content", [b"", b"\0" * 64, b"PK\x03\x04rubbish", b"{}", b'{"version": 1}', b"plan 1\nrubbish\n"]
+    "content", [b"", b"\0" * 64, b"PK\x03\x04rubbish", b"{}", b'{"version": 1}', b"plan 2\nrubbish\n"]
 )
 def test_a_file_that_is_no_plan_is_refused_in_one_sentence(verb, content, tmp_path, capsys):
     path = tmp_path / "plan.reshard"
@@ -414,7 +414,7 @@ def test_bad_arguments_are_refused_in_one_sentence(arguments, mentions, spec, pl
 def test_the_command_runs_as_a_process_and_stops_quietly_when_its_reader_does(plan):
     command = [sys.executable, "-m", "reshard_planner", "show", str(plan)]
     whole = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert whole.stdout.startswith("plan 1\n")
+    assert whole.stdout.startswith("plan 2\n")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -217,8 +217,8 @@ FOREIGN = {
     "safetensors without header": to_safetensors({"w": np.zeros(3, dtype=np.float32)}),
     "safetensors with other metadata": to_safetensors({"w": np.zeros(3)}, {"format": "pt"}),
     "huge header": (2**31).to_bytes(8, "little") + b"{}",
-    "another version as text": b"plan 2\n",
-    "another version as json": b'{"version": 2}',
+    "another version as text": b"plan 1\n",
+    "another version as json": b'{"version": 1}',
 }
 
 
@@ -259,7 +259,7 @@ def test_files_too_large_are_refused_before_they_are_read(tmp_path):
     with pytest.raises(PlanFileError, match="1099511627776 bytes; expected at most"):
         load_file(path)
     with path.open("wb") as stream:
-        stream.write(b"plan 1")
+        stream.write(b"plan 2")
         stream.truncate(2**31)
     with pytest.raises(PlanFileError, match="2147483648 bytes; expected at most"):
         forms.load(path)
@@ -282,7 +282,7 @@ def test_loading_never_unpickles(tmp_path):
     path = tmp_path / "plan"
     for content in (
         bomb,
-        b"plan 1\n" + bomb,
+        b"plan 2\n" + bomb,
         to_safetensors({"routes.src": column}, {"reshard_plan": pickle.dumps(Bomb(target), 0).decode()}),
     ):
         path.write_bytes(content)
@@ -332,13 +332,13 @@ def set_topology(**fields: object) -> Change:
 
 
 FORGED_HEADERS = {
-    "version is 2": lambda raw: raw.update(version=2),
+    "version is 1": lambda raw: raw.update(version=1),
     "version is True": lambda raw: raw.update(version=True),
     "unknown field 'extra'": lambda raw: raw.update(extra=1),
     "digest is 'x'": lambda raw: raw.update(digest="x"),
     "lacks the field 'spec'": lambda raw: raw.pop("spec"),
     "certificate is 3": lambda raw: raw.update(certificate=3),
-    "certificate: Object missing required field `gap`": lambda raw: raw["certificate"].pop("gap"),
+    "certificate lacks the field 'gap'": lambda raw: raw["certificate"].pop("gap"),
     "canonical form": lambda raw: raw["spec"]["options"].update(staging="1GiB"),
     "spec: options.lag is 0": lambda raw: raw["spec"]["options"].update(lag=0),
     "topology has the field 'file'": set_topology(file="other.yaml"),
@@ -578,8 +578,8 @@ def test_the_json_form_has_five_fields_and_all_columns():
 
 
 BROKEN_LINES = [
-    (r"plan 1", "plan one", "LINE is \"plan one\"; expected 'plan {version}'"),
-    (r"plan 1", "plan 7", "LINE is .*; version is 7; this release reads version 1"),
+    (r"plan 2", "plan one", "LINE is \"plan one\"; expected 'plan {version}'"),
+    (r"plan 2", "plan 1", "LINE is .*; version is 1; this release reads version 2"),
     (r"lag 2", "lag two", "LINE is .*; expected 'options strategy"),
     (r"lag 2", "lag 0", "LINE is .*; spec: options.lag is 0"),
     (r'"tp": 2', '"tp": 2,', "LINE is .*; not valid JSON"),
@@ -591,7 +591,7 @@ BROKEN_LINES = [
     (r"efficiency 0.7", "efficiency x", "LINE is .*; not valid JSON"),
     (r"gap 0.0", "gap 0,0", "LINE is .*; not valid JSON"),
     (r"gap 0.0", "gap 1e999", "certificate: a number is not finite"),
-    (r"certificate gap .*\n", "", "certificate: Object missing required field `gap`"),
+    (r"certificate gap .*\n", "", "certificate lacks the field 'gap'"),
     (r"route 3: piece", "route 4: piece", "LINE is .*; expected the number 3"),
     (r"r0 -> r3", "r0 -> r99999999999", "LINE is .*; dst is out of range"),
     (
@@ -631,8 +631,11 @@ def test_an_edited_text_contradicts_its_digest():
 
 
 BROKEN_JSON = [
-    ('"version": 1', '"version": 1, "version": 1', "'version' is given twice"),
-    ('"version": 1', '"version": "1"', "version is '1'; this release reads version 1"),
+    ('"version": 2', '"version": 2, "version": 2', "'version' is given twice"),
+    ('"version": 2', '"version": "2"', "version is '2'; this release reads version 2"),
+    ('"version": 2', '"version": 1', "version is 1; this release reads version 2"),
+    ('"gap": 0.0', '"gap": "0"', "certificate.gap is '0'; expected float"),
+    ('"slots": ', '"slots": 0.5, "slot": ', "certificate.schedule.slots is 0.5; expected int"),
     ('"digest"', '"digest_"', "not a plan: it has no digest"),
     ('"group_of": [0]', '"group_of": [0.0]', "column 'groups.group_of': Expected `int`, got `float`"),
     ('"group_of": [0]', '"group_of": [true]', "column 'groups.group_of': Expected `int`, got `bool`"),

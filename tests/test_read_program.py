@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from safetensors.numpy import save_file
 from strategies import STRATEGIES, specs
 
 import reshard_planner as rp
-from reshard_planner.errors import DigestError, PlanFileError
+from reshard_planner.errors import DigestError, PlanFileError, TableError
 from reshard_planner.ir import digest, forms, rankfile
 from reshard_planner.ir.forms import read_program
 
@@ -76,6 +77,45 @@ def rewrite(path: Path, name: str, row: int) -> None:
 
 
 @settings(max_examples=30)
+@given(specs(), st.sampled_from(STRATEGIES), st.sampled_from([1, 3]))
+def test_only_blocks_with_rows_of_the_rank_are_read(tmp_path_factory, spec, strategy, rows):
+    read: set[tuple[str, int]] = set()
+    one_block = rankfile.Blocks.block
+
+    def block(blocks, name, number):
+        read.add((name, number))
+        return one_block(blocks, name, number)
+
+    path = tmp_path_factory.mktemp("counted") / "plan"
+    with blocks_of(rows), pytest.MonkeyPatch.context() as patch:
+        plan = sealed_anew(rp.compile(spec, strategy))
+        plan.save(path)
+        patch.setattr(rankfile.Blocks, "block", block)
+        for rank in plan.ranks:
+            read.clear()
+            read_program(path, rank)
+            _, names = plan.groups.renamings(rank + 1)
+            stands_for = np.unique(np.nonzero(names == rank)[1])
+            routes = plan.routes
+            own = np.flatnonzero(np.isin(routes.src, stands_for) | np.isin(routes.dst, stands_for))
+            parents = routes.parent[own][routes.parent[own] >= 0]
+            for name in ("role", "medium", "tile", "offset", "parent"):
+                assert blocks_read(read, f"routes.{name}") == set((own // rows).tolist())
+            wanted = np.concatenate((own, parents))
+            assert blocks_read(read, "routes.piece") == set((wanted // rows).tolist())
+            pieces = np.unique(routes.piece[wanted])
+            assert blocks_read(read, "pieces.lo") == set((pieces // rows).tolist())
+            # both ends of a range are found by bisection, once for src and once for dst
+            probes = 2 * len(stands_for) * (len(routes) // rows + 1).bit_length() + 2 * len(stands_for)
+            assert len(blocks_read(read, "index.by_dst")) <= len(own) // rows + 1 + len(stands_for) + probes
+            assert len(blocks_read(read, "routes.src")) <= len(own) + len(stands_for) + probes
+
+
+def blocks_read(read: set[tuple[str, int]], name: str) -> set[int]:
+    return {number for column, number in read if column == name}
+
+
+@settings(max_examples=30)
 @given(data=st.data())
 def test_damage_in_blocks_of_a_rank_is_refused_and_elsewhere_not_read(tmp_path_factory, data):
     plan = sample_plans()["gather-broadcast"]
@@ -113,3 +153,14 @@ def test_an_index_out_of_order_is_refused(tmp_path):
         bad.save(tmp_path / "plan")
         with pytest.raises(PlanFileError, match="order"):
             read_program(tmp_path / "plan", int(plan.routes.dst.min()))
+
+
+@pytest.mark.parametrize("piece", [-5, 999])
+def test_a_row_that_refers_to_no_piece_is_refused_by_its_number(tmp_path, piece):
+    plan = sample_plans()["optimal"]
+    bad = plan.routes.piece.copy()
+    bad[0] = piece
+    tables = replace(plan.tables, routes=replace(plan.routes, piece=bad))
+    rp.Plan.seal(plan.spec, tables, plan.certificate).save(tmp_path / "plan")
+    with pytest.raises(TableError, match=rf"a row refers to row {piece} of {len(plan.pieces)}"):
+        read_program(tmp_path / "plan", int(plan.routes.src[0]))

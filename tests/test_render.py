@@ -33,6 +33,7 @@ from reshard_planner.render.svg import to_svg, write_picture
 from reshard_planner.render.text import format_nbytes, format_ranks, format_rate, format_s, plain
 from reshard_planner.render.transfers import LINES, MAX_TEXTS, transfers_dot
 from reshard_planner.spec.sizes import parse_nbytes
+from reshard_planner.topology import Link, Pod
 from reshard_planner.transfer import Medium, Role
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
@@ -590,6 +591,21 @@ def test_the_comparison_has_a_row_per_plan_and_the_bound():
     assert [line.split()[0] for line in lines[2:]] == ["optimal", "direct"]
     assert "4 + 4 + 0" in lines[2]
     assert "8 + 0 + 0" in lines[3]
+
+
+def test_the_comparison_counts_uplinks_only_where_there_are_pods():
+    train = rp.Layout(rp.Mesh([0, 1, 2, 3]), ["S(0)"])
+    serve = rp.Layout(rp.Mesh([4, 5, 6, 7]), ["S(0)"])
+    uplink = Link(25 * 10**9, 1.0, 0.0)
+    topology = replace(rp.Topology.uniform(8, 4), pods=(Pod((0,), uplink), Pod((1,), uplink)))
+    plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (4096, 4096), "bfloat16", train, serve)], topology))
+    head, cells = (re.split(r"  +", line) for line in comparison_table([plan]).splitlines()[1:])
+    found = dict(zip(head, cells, strict=True))
+    # 32 MiB through one uplink of half a NIC's rate, a quarter of them through each NIC
+    assert found["busiest uplink"] == format_s(2**25 / (25 * 10**9)) == "1.34 ms"
+    assert found["busiest NIC"] == format_s(2**23 / (50 * 10**9))
+    assert found["x bound"] == "1.00"
+    assert "busiest uplink" not in comparison_table([replicas()])
 
 
 @given(st.integers(0, 2**53))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from oracle import Moves, assert_interprets_exactly, handed_on
 
 import reshard_planner as rp
-from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, cut_dims, split_box, split_boxes
+from reshard_planner.routing.arborescence import cheapest_parents
+from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, cut_dim, split_at, split_boxes
 from reshard_planner.routing.sets import Turns
+from reshard_planner.spec.values import byte_step
 from reshard_planner.topology import Domain, Link, Nic
 from reshard_planner.topology.model import Pod
 from reshard_planner.transfer import Medium
@@ -26,7 +29,7 @@ def link(gb_per_s: int) -> Link:
 
 @st.composite
 def uneven_clusters(draw: st.DrawFn) -> rp.Topology:
-    """Two to five domains with NICs of several speeds, some shared, and NVLink from NIC speed up."""
+    """Two to five domains with NICs of several speeds, some shared, NVLink from NIC speed up, maybe pods."""
     domains, nics, at = [], [], 0
     for _ in range(draw(st.integers(2, 5))):
         size = draw(st.integers(1, 4))
@@ -38,7 +41,12 @@ def uneven_clusters(draw: st.DrawFn) -> rp.Topology:
             nics.extend(Nic((gpu,), link(draw(st.sampled_from([25, 50])))) for gpu in gpus[2:])
         else:
             nics.extend(Nic((gpu,), link(draw(st.sampled_from([25, 50, 50, 100])))) for gpu in gpus)
-    return rp.Topology(tuple(domains), tuple(nics))
+    pods: list[Pod] = []
+    if draw(st.booleans()):
+        cut = draw(st.integers(1, len(domains)))
+        halves = [half for half in (range(cut), range(cut, len(domains))) if half]
+        pods = [Pod(tuple(half), link(draw(st.sampled_from([25, 50, 100, 200])))) for half in halves]
+    return rp.Topology(tuple(domains), tuple(nics), pods=tuple(pods))
 
 
 @st.composite
@@ -61,13 +69,15 @@ def large_specs(draw: st.DrawFn) -> rp.ReshardSpec:
 
 
 def largest_step_s(plan: rp.Plan) -> float:
-    """Time of the largest row of any piece at the slowest NIC, in seconds: cuts fall between rows."""
+    """Time of the largest row of any piece at the slowest port, in seconds: cuts fall between rows."""
     ops = plan.ops()
     rows = [
         int(np.prod((ops.hi - ops.lo)[at][1:])) * plan.spec.tensors[ops.tensor[at]].bits // 8
         for at in range(len(ops))
     ]
-    slowest = min(nic.link.bytes_per_s for nic in plan.spec.topology.nics)
+    topology = plan.spec.topology
+    links = (*(nic.link for nic in topology.nics), *(pod.uplink for pod in topology.pods))
+    slowest = min(link.bytes_per_s for link in links)
     return max(rows, default=0) / slowest
 
 
@@ -76,7 +86,8 @@ def test_the_busiest_port_is_close_to_the_bound_on_ports_of_any_speed(spec):
     plan = rp.compile(spec)
     certificate = plan.certificate
     assume(certificate.bound.time_s > 0)
-    busiest = max(certificate.busiest_nic.time_s, certificate.busiest_nvlink.time_s)
+    ports = (certificate.busiest_nic, certificate.busiest_nvlink, certificate.busiest_uplink)
+    busiest = max(port.time_s for port in ports)
     least = min(certificate.bound.t0_s, 1.02 * certificate.bound.time_s)
     assert busiest <= max(least * 1.0101, least + largest_step_s(plan))
 
@@ -167,29 +178,98 @@ def test_one_copy_enters_each_pod(domains, gb_per_s):
     assert plan.certificate.gap <= 0.01
 
 
-@given(
-    st.lists(
-        st.tuples(*(st.tuples(st.integers(0, 9), st.integers(1, 400)) for _ in range(2))),
-        min_size=1,
-        max_size=6,
-    ),
-    st.data(),
-)
-def test_boxes_are_cut_alike_one_by_one_and_all_at_once(boxes, data):
-    lo = np.array([[a, b] for (a, _), (b, _) in boxes])
-    hi = lo + np.array([[a, b] for (_, a), (_, b) in boxes])
-    parts = np.array([data.draw(st.integers(1, 50)) for _ in boxes])
-    bits = data.draw(st.sampled_from([8, 16, 32]))
-    owner, cut_lo, cut_hi = split_boxes(lo, hi, parts, bits, 1)
-    for number in range(len(boxes)):
-        box = rp.Box(tuple(lo[number].tolist()), tuple(hi[number].tolist()))
-        wanted = max(1, min(int(parts[number]), box.volume * bits // 8 // LEAST_PIECE_NBYTES))
-        mine = owner == number
-        found = [
-            rp.Box(tuple(a), tuple(b))
-            for a, b in zip(cut_lo[mine].tolist(), cut_hi[mine].tolist(), strict=True)
-        ]
-        assert found == split_box(box, wanted, 1)
+@pytest.mark.parametrize("gb_per_s", [50, 100, 200, 400])
+@pytest.mark.parametrize("stages", [4, 6])
+def test_pipeline_stages_in_pods_of_their_own_share_routes_that_are_close_to_the_bound(stages, gb_per_s):
+    plain = rp.Topology.uniform(8 * stages + 32, 4)
+    pods = tuple(Pod((at, at + 1), link(gb_per_s)) for at in range(0, len(plain.domains), 2))
+    serve = rp.Layout(rp.Mesh(range(8 * stages, 8 * stages + 32), None, (8, 4)), ["R", "S(0)"])
+    meshes = [rp.Mesh(range(8 * stage, 8 * stage + 8), None, (2, 4)) for stage in range(stages)]
+    tensors = [
+        rp.TensorSpec(f"l{n}", (1024, 1024), "bfloat16", rp.Layout(meshes[n % stages], ["R", "S(0)"]), serve)
+        for n in range(2 * stages)
+    ]
+    plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology(plain.domains, plain.nics, pods=pods)))
+    rp.verify(plan)
+    assert set(plan.groups.routes_of.tolist()) == {0}
+    assert plan.certificate.gap <= 0.01
+
+
+@st.composite
+def boxes_to_cut(draw: st.DrawFn) -> tuple[int, int, list[rp.Box]]:
+    """Bits of an element, elements of a whole byte, and boxes of 0 to 3 dimensions of whole bytes."""
+    bits, dims = draw(st.sampled_from([4, 8, 32])), draw(st.integers(0, 3))
+    step = byte_step(bits)
+    boxes = []
+    for _ in range(draw(st.integers(1, 5))):
+        lo = [draw(st.integers(0, 9)) for _ in range(dims)]
+        extents = [draw(st.sampled_from([1, 2, 3, 40, 150])) for _ in range(dims)]
+        if dims:
+            lo[-1], extents[-1] = lo[-1] * step, extents[-1] * step
+        boxes.append(rp.Box(tuple(lo), tuple(a + b for a, b in zip(lo, extents, strict=True))))
+    return bits, step, boxes
+
+
+def assert_is_cut(box: rp.Box, parts: list[rp.Box], step: int) -> None:
+    """The parts fill the box without overlap, and do not cut within a step."""
+    assert sum(part.volume for part in parts) == box.volume
+    assert all(part.volume and part.intersect(box) == part for part in parts)
+    assert all(not a.intersect(b).volume for n, a in enumerate(parts) for b in parts[:n])
+    assert all((part.lo[-1] - box.lo[-1]) % step == 0 for part in parts if box.ndim)
+
+
+@given(boxes_to_cut(), st.data())
+def test_boxes_are_cut_in_about_as_many_parts_as_wanted(drawn, data):
+    bits, step, boxes = drawn
+    parts = np.array([data.draw(st.integers(1, 40)) for _ in boxes])
+    corners = [np.array([getattr(box, side) for box in boxes], dtype=np.int64) for side in ("lo", "hi")]
+    owner, lo, hi = split_boxes(*corners, parts, bits, step)
+    assert (np.diff(owner) >= 0).all()
+    for number, (box, wanted) in enumerate(zip(boxes, parts.tolist(), strict=True)):
+        rows = np.flatnonzero(owner == number)
+        found = [rp.Box(tuple(lo[row].tolist()), tuple(hi[row].tolist())) for row in rows]
+        assert_is_cut(box, found, step)
+        nbytes = box.volume * bits // 8
+        most = max(1, min(wanted, nbytes // LEAST_PIECE_NBYTES))
+        steps = box.volume // step if box.ndim else 1
+        assert min(most, steps) / 2 < len(found) <= most
+        if len(found) > 1:
+            assert min(part.volume for part in found) * bits / 8 > LEAST_PIECE_NBYTES / 2
+
+
+@given(boxes_to_cut(), st.lists(st.floats(0, 1), max_size=5).map(sorted))
+def test_boxes_are_cut_at_shares_of_them(drawn, shares):
+    bits, step, boxes = drawn
+    for box in boxes:
+        found = split_at(box, shares, bits, step)
+        parts = [part for part, _ in found]
+        assert_is_cut(box, parts, step)
+        assert len(found) <= len(shares) + 1
+        middles = [middle for _, middle in found]
+        assert middles == sorted(middles)
+        if len(found) > 1:
+            assert min(part.volume for part in parts) * bits // 8 >= LEAST_PIECE_NBYTES
+            before = np.cumsum([0, *(part.volume for part in parts)])
+            assert middles == pytest.approx((before[1:] + before[:-1]) / 2 / box.volume)
+
+
+@given(st.integers(1, 5), st.data())
+def test_the_cheapest_tree_is_the_cheapest_of_all(nodes, data):
+    cost = [[data.draw(st.integers(0, 5)) for _ in range(nodes)] for _ in range(nodes)]
+
+    def reaches_all(parents: tuple[int, ...]) -> bool:
+        done = {0}
+        for _ in range(nodes):
+            done.update(node for node, parent in enumerate(parents, start=1) if parent in done)
+        return len(done) == nodes
+
+    def total(parents: Iterable[int]) -> int:
+        return sum(cost[parent][node] for node, parent in enumerate(parents, start=1))
+
+    found = cheapest_parents(cost)
+    assert reaches_all(tuple(found[1:]))
+    trees = filter(reaches_all, product(range(nodes), repeat=nodes - 1))
+    assert total(found[1:]) == min(map(total, trees))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=20), st.integers(0, 20))
@@ -207,10 +287,50 @@ def test_turns_on_a_set_follow_one_another(taken, middle):
             expected[number] += count
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=5), st.integers(1, 50)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 50))
+def test_boxes_are_cut_along_the_outermost_dimension_that_has_enough(rows, columns, parts):
+    expected = 0 if rows >= parts else 1 if columns >= parts else int(columns > rows)
+    assert cut_dim(rp.Box((0, 0), (rows, columns)), parts, 1) == expected
+
+
+@st.composite
+def stages_of_any_length(draw: st.DrawFn) -> rp.ReshardSpec:
+    """Pipeline stages on one or two hosts, of unequal numbers of layers, some with spare neighbours."""
+    per_domain = draw(st.sampled_from([4, 8]))
+    width, count = draw(st.sampled_from([(1, 2), (2, 2), (2, 3)]))
+    first = draw(st.integers(0, 2))
+    serve = rp.Layout(
+        rp.Mesh(range(first + width * count, first + width * count + 4)),
+        [draw(st.sampled_from(["S(0)", "S(1)", "R"]))],
+    )
+    tensors = []
+    for stage in range(count):
+        at = first + width * stage
+        train = rp.Layout(rp.Mesh(range(at, at + width)), [draw(st.sampled_from(["S(0)", "R"]))])
+        tensors += [
+            rp.TensorSpec(f"s{stage}.l{layer}", (240, 256), "bfloat16", train, serve)
+            for layer in range(draw(st.integers(1, 3)))
+        ]
+    return rp.ReshardSpec(tensors, rp.Topology.uniform(16, per_domain))
+
+
+@given(stages_of_any_length())
+@example(
+    rp.ReshardSpec(
+        [
+            rp.TensorSpec(
+                f"w{number}",
+                (960, 1024),
+                "bfloat16",
+                rp.Layout(rp.Mesh(train), ["S(0)"]),
+                rp.Layout(rp.Mesh([4, 5, 6, 7]), ["S(1)"]),
+            )
+            for number, train in enumerate(([0, 1], [0, 1], [2, 3]))
+        ],
+        rp.Topology.uniform(8, 4),
+    )
 )
-def test_boxes_are_cut_along_the_outermost_dimension_that_has_enough(extents, parts):
-    hi = np.array(extents)
-    for (rows, columns), dim in zip(extents, cut_dims(np.zeros_like(hi), hi, parts, 1).tolist(), strict=True):
-        assert dim == (0 if rows >= parts else 1 if columns >= parts else int(columns > rows))
+def test_stages_of_any_length_are_planned_exactly(spec):
+    plan = rp.compile(spec)
+    rp.verify(plan)
+    assert_interprets_exactly(plan)

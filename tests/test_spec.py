@@ -124,6 +124,19 @@ def test_sides_may_be_lists_of_layouts_and_carry_shape_and_dtype():
     assert read.dst == (rp.Layout(SERVE, ["R", "R"]), rp.Layout(TRAIN, ["S(1)"]))
 
 
+@pytest.mark.parametrize(("text", "wanted"), [("off", "off"), ("'off'", "off"), ("auto", "auto")])
+def test_a_bare_off_of_yaml_turns_proxies_off(text, wanted):
+    spec = parse_spec(DOCUMENT.replace("options: {", f"options: {{proxies: {text}, "))
+    assert spec.options.proxies == wanted
+    assert spec_from_dict(spec_to_dict(spec)) == spec
+
+
+def test_a_nic_of_one_gpu_is_named_by_its_number():
+    document = good()
+    document["topology"] = {"domains": [[0, 1, 2, 3, 4, 5]], "nics": [{"gpus": 3}, {"gpus": [[0, 1]]}]}
+    assert [nic.gpus for nic in spec_from_dict(document).topology.nics] == [(3,), (0, 1)]
+
+
 def test_topology_and_options_may_be_left_out():
     document = good()
     del document["topology"], document["options"]

@@ -76,6 +76,10 @@ BAD: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
     ("options", 3, SpecError, ("options", "3")),
     ("options.strategy", 3, SpecError, ("options.strategy", "3")),
     ("options.lag", "2", SpecError, ("options.lag", "'2'")),
+    ("options.proxies", True, SpecError, ("options.proxies is True; expected auto or off",)),
+    ("options.proxies", 0, SpecError, ("options.proxies is 0; expected auto or off",)),
+    ("options.proxies", ["off"], SpecError, ("options.proxies is ['off']; expected auto or off",)),
+    ("options.proxies", "no", SpecError, ("options.proxies is 'no'; expected auto or off",)),
     # wrong values
     ("version", 2, SpecError, ("version", "2", "1")),
     ("version", HUGE, SpecError, ("version", "1000")),

@@ -250,6 +250,18 @@ def test_ports_carry_the_pod_of_every_rank_and_the_rate_of_every_uplink():
     assert Ports.of(rp.Topology.uniform(2, 1), [0, 1]).pod.tolist() == [-1, -1]
 
 
+@pytest.mark.parametrize("slowest", ["nic", "nvlink", "uplink"])
+def test_a_slot_starts_up_as_slowly_as_the_slowest_port(slowest):
+    links = {port: Link(GB, 1.0, 3e-5 if port == slowest else 1e-6) for port in ("nic", "nvlink", "uplink")}
+    topology = rp.Topology(
+        (Domain((0,), Link(GB, 1.0, 0.0)), Domain((1,), links["nvlink"])),
+        (Nic((0,), Link(GB, 1.0, 0.0)), Nic((1,), links["nic"])),
+        pods=(Pod((0,), links["uplink"]),),
+    )
+    assert topology.alpha_s == 3e-5
+    assert rp.Topology.uniform(2, 1).alpha_s == 15e-6
+
+
 def test_the_graph_leads_the_nics_of_a_pod_over_its_uplink():
     topology = replace(rp.Topology.from_domains([[0], [1], [2]]), pods=(Pod((0, 2), Link(GB, 0.9, 1e-6)),))
     graph = topology.graph()

@@ -14,12 +14,31 @@ from strategies import STRATEGIES, specs
 
 import reshard_planner as rp
 from reshard_planner.ir import stream
+from reshard_planner.ir import traffic as counting
 from reshard_planner.ir.chunks import share
 from reshard_planner.ir.memory import scratch_ends
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.traffic import Traffic, measure_traffic
 from reshard_planner.topology import Ports
 from reshard_planner.transfer import Medium
+
+CONSTANTS = (
+    (stream, "BLOCK_OPS"),
+    (stream, "MAX_HELD_ROWS"),
+    (stream, "BLOCK_COUNTERS"),
+    (counting, "MAX_PENDING_PAIRS"),
+)
+"""What decides how much is counted at a time."""
+
+LIMITS = st.sampled_from(
+    [
+        (2**17, 2**22, 2**20, 2**22),
+        (5, 2**22, 2**20, 0),
+        (1, 3, 2**20, 3),
+        (40, 0, 1, 1),
+        (2**17, 2**22, 20, 0),
+    ]
+)
 
 
 @st.composite
@@ -38,11 +57,19 @@ def most(sums: dict[tuple[int, int], int], rank: int) -> int:
     return max((value for (who, _), value in sums.items() if who == rank), default=0)
 
 
-@given(plans(), st.sampled_from([(2**17, 2**22), (5, 2**22), (1, 3), (40, 0)]))
+def most_held(ops: Ops, ends: list[int], ports: Ports) -> np.ndarray:
+    """Most bytes that each rank keeps in scratch at one time, each up to its last slot."""
+    held = np.zeros((len(ports.domain), max(ends, default=0) + 2), dtype=np.int64)
+    for at in np.flatnonzero(ops.scratch).tolist():
+        held[ops.dst[at], ops.slot[at] : ends[at] + 1] += ops.nbytes[at]
+    return held.max(axis=1, initial=0)
+
+
+@given(plans(), LIMITS)
 def test_traffic_is_the_sum_of_all_operations(plan, limits):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "BLOCK_OPS", limits[0])
-        patch.setattr(stream, "MAX_HELD_ROWS", limits[1])
+        for (module, name), limit in zip(CONSTANTS, limits, strict=True):
+            patch.setattr(module, name, limit)
         found, ports = measured(plan)
     ops = plan.ops()
     assert found.slots == ops.slot.max(initial=-1) + 1
@@ -95,17 +122,22 @@ def test_traffic_is_the_sum_of_all_operations(plan, limits):
 
 
 @given(plans())
-def test_scratch_is_counted_at_least_as_long_as_operations_read_it(plan):
+def test_scratch_is_kept_until_the_last_row_that_reads_it_has_run(plan):
     found, ports = measured(plan)
-    ops = plan.ops()
-    ends = scratch_ends(ops)
-    held = np.zeros((len(ports.domain), found.slots), dtype=np.int64)
-    for at in np.flatnonzero(ops.scratch).tolist():
-        held[ops.dst[at], ops.slot[at] : ends[at] + 1] += ops.nbytes[at]
-    exact = held.max(axis=1, initial=0)
-    assert (found.scratch_nbytes >= exact).all()
+    ops, routes = plan.ops(), plan.routes
+    last = dict(enumerate(routes.offset.tolist()))
+    for parent, offset in zip(routes.parent.tolist(), routes.offset.tolist(), strict=True):
+        if parent >= 0:
+            last[parent] = max(last[parent], offset)
+    begun = plan.schedule.round[ops.unit]
+    by_rows = [int(begun[at]) + last[row] for at, row in enumerate(ops.row.tolist())]
+    # of a chunk that no copy has a share of, the operations that read it are fewer than the rows
+    by_ops = scratch_ends(ops)
+    assert (by_ops <= by_rows).all()
+    assert np.array_equal(found.scratch_nbytes, most_held(ops, by_rows, ports))
+    assert (found.scratch_nbytes >= most_held(ops, by_ops.tolist(), ports)).all()
     if (plan.schedule.n_chunks == 1).all():
-        assert np.array_equal(found.scratch_nbytes, exact)
+        assert np.array_equal(by_ops, by_rows)
 
 
 @given(plans())

@@ -5,10 +5,11 @@ on its own; :func:`evaluate` sums it from the demands. Solvers only propose cuts
 of seconds at datasheet rates. Formulas: docs/mathematics.md.
 """
 
-from reshard_planner.bounds.closed import evaluate, largest_closed_cut, restricted_time
+from reshard_planner.bounds.closed import largest_closed_cut, restricted_time
 from reshard_planner.bounds.cut import CUT_KINDS, NO_CUT, RESOURCES, Cut, CutKind, Weights
 from reshard_planner.bounds.least import Bound, compute_bound
 from reshard_planner.bounds.needs import JointClass, Needs
+from reshard_planner.bounds.sums import evaluate
 
 __all__ = [
     "CUT_KINDS",

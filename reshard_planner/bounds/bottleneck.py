@@ -14,7 +14,10 @@ MAX_ARCS = 400_000
 """Pairs of loads and ports up to which the search is made."""
 
 MAX_SETS = 64
-"""Loads up to which the ports of each one alone are tried first."""
+"""Distinct sets of ports that loads may have up to which each one alone is tried as a bottleneck."""
+
+ROUNDING = 1 + 1e-9
+"""Ratio within which a time or load that is computed in floating point counts as no larger."""
 
 TOTAL = 2**30
 """Units that all loads together are counted in; scipy counts in int32 and wraps silently."""

@@ -1,19 +1,18 @@
-"""Cuts in closed form: candidates, and the sum of any cut of any kind."""
+"""Cuts in closed form: the candidates that usually bind, and the largest of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from reshard_planner.bounds.cut import NO_CUT, Cut, CutKind, Weights, unpack_weights
+from reshard_planner.bounds.cut import NO_CUT, Cut, CutKind
 from reshard_planner.bounds.needs import Domains, Needs
 from reshard_planner.bounds.nics import NicLoads
-from reshard_planner.bounds.prices import Prices
+from reshard_planner.bounds.sums import evaluate
 from reshard_planner.capacities import Capacities
-from reshard_planner.errors import InputError, UnsupportedError
 
-ROUNDING = 1 + 1e-12
-"""Ratio within which times in floating point may be equal."""
+NEARLY_LONGEST = 1 + 1e-12
+"""Ratio to the longest within which a time in floating point may be the longest."""
 
 
 def largest_closed_cut(needs: Needs, capacities: Capacities) -> Cut:
@@ -22,11 +21,11 @@ def largest_closed_cut(needs: Needs, capacities: Capacities) -> Cut:
     Raises:
         UnsupportedError: if bytes must cross the network but no GPU on one side has a NIC.
     """
-    for holding, _ in needs.crossing:
+    for holding in {holding for holding, _ in needs.crossing}:
         if not capacities.network(holding):
             evaluate("egress", holding, needs, capacities)
     best = NO_CUT
-    for kind, members in (*_network_candidates(needs), *_nvlink_candidates(needs, capacities)):
+    for kind, members in _candidates(needs, capacities):
         best = larger(best, evaluate(kind, members, needs, capacities))
     return best
 
@@ -41,20 +40,35 @@ def restricted_time(needs: Needs, capacities: Capacities) -> Fraction:
     return NicLoads(needs, capacities).closed_time()
 
 
-def _network_candidates(needs: Needs) -> Iterator[tuple[CutKind, Domains]]:
+def _candidates(needs: Needs, capacities: Capacities) -> Iterator[tuple[CutKind, Domains]]:
     yield from (("domain_ingress", (domain,)) for domain in sorted(needs.ingress))
-    holding = sorted({domain for domains, _ in needs.crossing for domain in domains})
-    alone = {holding[0] for holding, _ in needs.crossing if len(holding) == 1}
-    yield from (("egress", (domain,)) for domain in sorted(alone))
-    for domains in dict.fromkeys((tuple(holding), tuple(sorted({*holding, *needs.ingress})))):
-        if len(domains) > 1:
-            yield "egress", domains
+    rate = {domain: capacities.network((domain,)) for domain in capacities.ranks}
+    holding = {domain for domains, _ in needs.crossing for domain in domains}
+    for domains in _emitting(needs.crossing, rate, holding, needs.ingress):
+        yield "egress", domains
     yield from (("pod_ingress", (pod,)) for pod in sorted(needs.pod_ingress))
-    pods = sorted({pod for have, _ in needs.pods for pod in have if pod >= 0})
-    yield from (("pod_egress", (pod,)) for pod in pods)
-    for members in dict.fromkeys((tuple(pods), tuple(sorted({*pods, *needs.pod_ingress})))):
+    having = {pod for pods, _ in needs.pods for pod in pods if pod >= 0}
+    for pods in _emitting(needs.pods, dict(enumerate(capacities.uplink)), having, needs.pod_ingress):
+        yield "pod_egress", pods
+    yield from _nvlink_candidates(needs, capacities)
+
+
+def _emitting(
+    crossing: Mapping[tuple[Domains, Domains], int],
+    rate: Mapping[int, int],
+    holding: set[int],
+    needing: Iterable[int],
+) -> Iterator[Domains]:
+    """Of the domains or pods that alone hold something the one that takes longest, all that hold, and all."""
+    alone: dict[int, int] = {}
+    for (holders, _), nbytes in crossing.items():
+        if len(holders) == 1 and holders[0] >= 0:
+            alone[holders[0]] = alone.get(holders[0], 0) + nbytes
+    if alone:
+        yield (max(sorted(alone), key=lambda number: Fraction(alone[number], rate[number])),)
+    for members in dict.fromkeys((tuple(sorted(holding)), tuple(sorted({*holding, *needing})))):
         if len(members) > 1:
-            yield "pod_egress", members
+            yield members
 
 
 def _nvlink_candidates(needs: Needs, capacities: Capacities) -> Iterator[tuple[CutKind, Domains]]:
@@ -81,81 +95,7 @@ def _nvlink_candidates(needs: Needs, capacities: Capacities) -> Iterator[tuple[C
     for kind, found in times.items():
         longest = max(found.values(), default=0.0)
         yield from (
-            (kind, (number,)) for number, time in sorted(found.items()) if time * ROUNDING >= longest > 0
+            (kind, (number,))
+            for number, time in sorted(found.items())
+            if time * NEARLY_LONGEST >= longest > 0
         )
-
-
-def evaluate(
-    kind: CutKind,
-    members: tuple[int, ...],
-    needs: Needs,
-    capacities: Capacities,
-    weights: Weights = (),
-    *,
-    restricted: bool = False,
-) -> Cut:
-    """Sum one cut.
-
-    Args:
-        kind: kind of the cut.
-        members: its domains, pods or rank.
-        needs: what must move.
-        capacities: rates of the ports.
-        weights: prices, for the kind ``prices``.
-        restricted: whether only ranks that hold or need the bytes may take part; for ``prices`` only.
-
-    Raises:
-        UnsupportedError: if bytes must pass ports of no rate.
-        InputError: if members or weights are malformed.
-        IndexError: if a member or port does not exist.
-    """
-    if any(member < 0 for member in members) or len(set(members)) < len(members):
-        raise InputError(f"members {list(members)} are not distinct numbers from 0 on")
-    if (kind == "prices") != bool(weights) or (kind in ("none", "prices") and members):
-        raise InputError(f"{len(weights)} weights and {len(members)} members do not go with {kind}")
-    match kind:
-        case "none":
-            return NO_CUT
-        case "prices":
-            prices = Prices(unpack_weights(weights), needs, capacities, restricted=restricted)
-            return Cut(kind, (), prices.nbytes(), max(1, prices.bytes_per_s), weights)
-        case "domain_ingress":
-            nbytes = needs.ingress.get(members[0], 0)
-            rate = capacities.network(members)
-        case "egress":
-            nbytes = _egress(set(members), needs.crossing)
-            rate = capacities.network(members)
-        case "pod_ingress":
-            nbytes = needs.pod_ingress.get(members[0], 0)
-            rate = capacities.uplink[members[0]]
-        case "pod_egress":
-            nbytes = _egress(set(members), needs.pods)
-            rate = sum(capacities.uplink[pod] for pod in members)
-        case "port_in":
-            nbytes = needs.missing.get(members[0], 0)
-            rate = capacities.nvlink[members[0]] + capacities.nic(members[0])
-        case "nvlink_port_in":
-            nbytes = needs.nearby.get(members[0], 0)
-            rate = capacities.nvlink[members[0]]
-        case "nvlink_port_out":
-            nbytes = needs.sole.get(members[0], 0)
-            rate = capacities.nvlink[members[0]]
-        case "nvlink_domain":
-            ranks = capacities.ranks.get(members[0], [])
-            nbytes = sum(needs.missing.get(rank, 0) for rank in ranks) - needs.ingress.get(members[0], 0)
-            rate = sum(capacities.nvlink[rank] for rank in ranks)
-    if nbytes and not rate:
-        raise UnsupportedError(
-            f"{nbytes} bytes must pass the NICs of {Cut(kind, members, nbytes, 1).resource},"
-            " where no rank has a NIC"
-        )
-    return Cut(kind, members, nbytes, max(1, rate))
-
-
-def _egress(members: set[int], crossing: Mapping[tuple[Domains, Domains], int]) -> int:
-    """Bytes that domains or pods must emit: what only they hold, and all copies where only they take part."""
-    total = 0
-    for (holding, needing), nbytes in crossing.items():
-        if members.issuperset(holding):
-            total += nbytes * (len(needing) if members.issuperset(needing) else 1)
-    return total

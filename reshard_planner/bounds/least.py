@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from reshard_planner.bounds.bottleneck import find_bottleneck
-from reshard_planner.bounds.closed import evaluate, larger, largest_closed_cut
+from reshard_planner.bounds.closed import larger, largest_closed_cut
 from reshard_planner.bounds.cut import NO_CUT, Cut, Resource, Weights, pack_weights
 from reshard_planner.bounds.needs import Domains, Needs
 from reshard_planner.bounds.nics import NicLoads
 from reshard_planner.bounds.program import MAX_VARIABLES, propose_prices, variable_count
-from reshard_planner.bounds.spread import even_spread_fits, nvlink_is_slack, uplinks_fit
+from reshard_planner.bounds.spread import EvenSpreads, nvlink_is_slack, uplinks_fit
+from reshard_planner.bounds.sums import evaluate
 from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand
 from reshard_planner.topology import Ports
@@ -55,33 +56,37 @@ def compute_bound(demands: Sequence[Demand], ports: Ports, ranks: Iterable[int])
     loads = NicLoads(needs, capacities)
     ingress = {domain: loads.ingress_bottleneck(domain) for domain in loads.ingress}
     times = tuple((domain, time) for domain, (time, _) in ingress.items())
-    if even_spread_fits(needs, capacities, cut.time, proxies=False):
+    spreads = EvenSpreads(needs, capacities)
+    if spreads.fit(cut.time, proxies=False):
         return Bound(cut.time, cut.time, times, cut, cut)
     cut = _with_flows(cut, needs, capacities)
     t0_cut = larger(cut, _nic_cut(cut.time, loads, ingress, needs, capacities))
-    if not _is_optimum(t0_cut.time, needs, capacities, proxies=False):
-        for weights in _proposals(needs, capacities, restricted=True):
+    if not _is_optimum(t0_cut.time, needs, capacities, spreads, proxies=False):
+        for weights in _proposals(t0_cut.time, needs, capacities, restricted=True):
             t0_cut = larger(t0_cut, evaluate("prices", (), needs, capacities, weights, restricted=True))
-    if t0_cut is not cut and not _is_optimum(cut.time, needs, capacities, proxies=True):
-        for weights in _proposals(needs, capacities, restricted=False):
+    if t0_cut is not cut and not _is_optimum(cut.time, needs, capacities, spreads, proxies=True):
+        for weights in _proposals(cut.time, needs, capacities, restricted=False):
             cut = larger(cut, evaluate("prices", (), needs, capacities, weights))
     t0_cut = larger(cut, t0_cut)
     return Bound(cut.time, t0_cut.time, times, cut, t0_cut)
 
 
-def _is_optimum(time: Fraction, needs: Needs, capacities: Capacities, *, proxies: bool) -> bool:
+def _is_optimum(
+    time: Fraction, needs: Needs, capacities: Capacities, spreads: EvenSpreads, *, proxies: bool
+) -> bool:
     """Whether a time that no NIC exceeds is the optimum, because NVLink and uplinks do not bind within it."""
     if not uplinks_fit(needs, capacities, time):
         return False
-    return nvlink_is_slack(needs, capacities, time, proxies=proxies) or even_spread_fits(
-        needs, capacities, time, proxies=proxies
-    )
+    return nvlink_is_slack(needs, capacities, time, proxies=proxies) or spreads.fit(time, proxies=proxies)
 
 
-def _proposals(needs: Needs, capacities: Capacities, *, restricted: bool) -> Iterable[Weights]:
-    if variable_count(needs, capacities, restricted=restricted) > MAX_VARIABLES:
+def _proposals(
+    proved: Fraction, needs: Needs, capacities: Capacities, *, restricted: bool
+) -> Iterable[Weights]:
+    """Prices of a cut that may take longer than the time proved so far, in seconds."""
+    if not proved or variable_count(needs, capacities, restricted=restricted) > MAX_VARIABLES:
         return ()
-    return propose_prices(needs, capacities, restricted=restricted)
+    return propose_prices(proved, needs, capacities, restricted=restricted)
 
 
 def _with_flows(cut: Cut, needs: Needs, capacities: Capacities) -> Cut:

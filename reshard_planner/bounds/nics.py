@@ -9,18 +9,12 @@ from fractions import Fraction
 import numpy as np
 
 from reshard_planner.atoms import Ranks
-from reshard_planner.bounds.bottleneck import MAX_ARCS, Members, find_bottleneck, ratio
+from reshard_planner.bounds.bottleneck import MAX_ARCS, MAX_SETS, ROUNDING, Members, find_bottleneck, ratio
 from reshard_planner.bounds.needs import Needs
 from reshard_planner.capacities import Capacities
 
 Loads = dict[Members, int]
 """Bytes by the NIC groups that may carry them."""
-
-MAX_SETS = 64
-"""Distinct sets of NIC groups up to which every one is tried as a bottleneck in closed form."""
-
-ROUNDING = 1 + 1e-9
-"""Ratio within which a spread that is computed in floating point counts as no slower."""
 
 
 class NicLoads:

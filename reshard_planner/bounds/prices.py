@@ -18,6 +18,7 @@ from reshard_planner.atoms import Ranks
 from reshard_planner.bounds.cut import Port
 from reshard_planner.bounds.needs import Ints, JointClass, Needs
 from reshard_planner.capacities import Capacities
+from reshard_planner.errors import InputError
 
 
 class Prices:
@@ -31,7 +32,7 @@ class Prices:
             them has a NIC in a domain in need, or in all holding domains, their neighbours may.
 
     Raises:
-        IndexError: if a port does not exist.
+        InputError: if a price stands on a port that does not exist.
     """
 
     def __init__(
@@ -54,8 +55,11 @@ class Prices:
         rates = {"nic": capacities.nic_rate, "nvlink": capacities.nvlink, "uplink": capacities.uplink}
         self.bytes_per_s = 0
         for (resource, number), price in prices.items():
+            column = rates[resource.split("_")[0]]
+            if number >= len(column) or not column[number]:
+                raise InputError(f"{resource} {number} does not exist; expected a port of the spec's ranks")
             by_resource[resource][number] = price
-            self.bytes_per_s += price * rates[resource.split("_")[0]][number]
+            self.bytes_per_s += price * column[number]
         group_of = capacities.nic_group
         self._has_nic = [group >= 0 for group in group_of]
         self._nic_in = [by_resource["nic_in"][group] if group >= 0 else 0 for group in group_of]

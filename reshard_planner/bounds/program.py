@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ DENOMINATORS = 64
 """Least prices are tried as up to so many units."""
 
 FASTEST = 1e6
-"""Ratio to the fastest NIC at which rates are cut off; solvers refuse numbers that are too far apart."""
+"""Times that a port moves the largest class within the least time, at which rates are cut off: no port has to
+move as much, and solvers refuse numbers that are too far apart."""
 
 NEGLIGIBLE = 1e-9
 """Dual values below this share of the largest are rounding."""
@@ -45,16 +47,19 @@ def variable_count(needs: Needs, capacities: Capacities, *, restricted: bool) ->
     return total
 
 
-def propose_prices(needs: Needs, capacities: Capacities, *, restricted: bool) -> Iterator[Weights]:
+def propose_prices(
+    time: Fraction, needs: Needs, capacities: Capacities, *, restricted: bool
+) -> Iterator[Weights]:
     """Prices from the dual values of the program, as integer weights; several ways to round them.
 
     Args:
+        time: a proved bound in seconds, positive; the program counts in units of it.
         needs: what must move.
         capacities: rates of the ports.
         restricted: whether only ranks that hold or need the bytes may take part.
     """
-    program = _Program(capacities)
     scale = max((joint.nbytes for joint in needs.classes), default=1)
+    program = _Program(capacities, time / scale)
     for joint in needs.classes:
         _Class(program, needs, capacities, joint, joint.nbytes / scale, restricted=restricted).add()
     duals = program.solve()
@@ -84,13 +89,17 @@ def _units(values: Sequence[float]) -> Iterator[float]:
 
 
 class _Program:
-    """Rows of ``sum of factor times variable <= limit``; variable 0 is the time, all are at least 0."""
+    """Rows of ``sum of factor times variable <= limit``; variable 0 is the time, all are at least 0.
 
-    def __init__(self, capacities: Capacities) -> None:
+    Args:
+        capacities: rates of the ports.
+        scale: unit of time in seconds, over unit of size in bytes.
+    """
+
+    def __init__(self, capacities: Capacities, scale: Fraction) -> None:
         rates = {"nic": capacities.nic_rate, "nvlink": capacities.nvlink, "uplink": capacities.uplink}
-        self.scale = max((*capacities.nic_rate, 1))
         self.rates = {
-            name: [min(FASTEST, rate / self.scale) for rate in column] for name, column in rates.items()
+            name: [min(FASTEST, float(rate * scale)) for rate in column] for name, column in rates.items()
         }
         self.count = 1
         self.row: list[int] = []

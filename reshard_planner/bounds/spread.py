@@ -3,32 +3,48 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.atoms import Ranks
+from reshard_planner.bounds.bottleneck import ROUNDING
 from reshard_planner.bounds.needs import Domains, Needs
 from reshard_planner.capacities import Capacities
 
-ROUNDING = 1 + 1e-9
-"""Ratio within which a load in floating point counts as no larger."""
-
 Floats = NDArray[np.float64]
 
+Way = Literal["no proxies", "proxies take in", "proxies take in and emit"]
+"""What a spread uses the NICs of ranks for that neither hold nor need the bytes."""
 
-def even_spread_fits(needs: Needs, capacities: Capacities, time: Fraction, *, proxies: bool) -> bool:
-    """Whether all bytes move within ``time`` (in seconds) if each class is spread evenly.
+
+class EvenSpreads:
+    """Spreads of all bytes in which each class is spread evenly; every way to spread is computed once.
 
     Every domain in need takes in over its needers' NICs in proportion to their rates; NVLink transfers are
     shared by all that have the bytes; one share, equal for all classes, says how many of the further copies
     holders emit and how many the needers relay. With proxies, all NICs of a domain take in, and if that does
     not do, emit as well.
     """
-    if not uplinks_fit(needs, capacities, time):
-        return False
-    variants = ((True, False), (True, True)) if proxies else ((False, False),)
-    return any(_Spread(needs, capacities, *variant).fits(time) for variant in variants)
+
+    def __init__(self, needs: Needs, capacities: Capacities) -> None:
+        self._needs, self._capacities = needs, capacities
+        self._spreads: dict[Way, _Spread] = {}
+
+    def fit(self, time: Fraction, *, proxies: bool) -> bool:
+        """Whether one of them has moved all bytes within ``time``, in seconds."""
+        if not uplinks_fit(self._needs, self._capacities, time):
+            return False
+        ways: tuple[Way, ...] = (
+            ("proxies take in", "proxies take in and emit") if proxies else ("no proxies",)
+        )
+        return any(self._spread(way).fits(time) for way in ways)
+
+    def _spread(self, way: Way) -> _Spread:
+        if way not in self._spreads:
+            self._spreads[way] = _Spread(self._needs, self._capacities, way)
+        return self._spreads[way]
 
 
 def uplinks_fit(needs: Needs, capacities: Capacities, time: Fraction) -> bool:
@@ -64,10 +80,11 @@ def nvlink_is_slack(needs: Needs, capacities: Capacities, time: Fraction, *, pro
 class _Spread:
     """Loads of all ports, in bytes; emissions as a fixed part, and further ones by either side."""
 
-    def __init__(self, needs: Needs, capacities: Capacities, entering: bool, emitting: bool) -> None:  # noqa: FBT001
+    def __init__(self, needs: Needs, capacities: Capacities, way: Way) -> None:
         self._needs = needs
         self._ranks = capacities.ranks
-        self._entry_proxies, self._emission_proxies = entering, emitting
+        self._entry_proxies = way != "no proxies"
+        self._emission_proxies = way == "proxies take in and emit"
         size, groups = len(capacities.domain_of), len(capacities.nic_rate)
         self._group = np.array(capacities.nic_group, dtype=np.int64)
         self._rate = np.array(capacities.nic_rate, dtype=np.float64)

@@ -9,17 +9,16 @@ from fractions import Fraction
 from math import fsum
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.bounds import Bound, Weights
 from reshard_planner.demand import Demand, minimum_network_nbytes
-from reshard_planner.errors import PlanFileError
+from reshard_planner.errors import PlanFileError, SpecError
+from reshard_planner.forms import convert
 from reshard_planner.ir.memory import connection_nbytes, staging_of
 from reshard_planner.ir.tables import Tables
 from reshard_planner.ir.traffic import Traffic, measure_traffic
-from reshard_planner.schedule import alpha_s
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
 
@@ -197,9 +196,9 @@ class Certificate:
             PlanFileError: if a field is missing, unknown or of the wrong type.
         """
         try:
-            certificate: Certificate = msgspec.convert(raw, cls, strict=True)
-        except msgspec.ValidationError as error:
-            raise PlanFileError(f"certificate: {error}") from None
+            certificate = convert(raw, cls, "certificate")
+        except SpecError as error:
+            raise PlanFileError(str(error)) from None
         _refuse_unknown("certificate", raw, certificate.to_dict())
         return certificate
 
@@ -318,7 +317,7 @@ def _schedule(spec: ReshardSpec, traffic: Traffic, bound: Fraction) -> ScheduleC
     total = fsum(times)  # rounded once, so that every machine gets the same figures
     return ScheduleClaim(
         traffic.slots,
-        total + len(times) * alpha_s(spec.topology),
+        total + len(times) * spec.topology.alpha_s,
         _gap(total, bound),
         fsum((*times, -float(bound))),
         traffic.messages,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,16 @@ MAX_EXACT = 2**52
 """Below this, quotients of integers may be taken as float64 and rounded down: faster, and as exact."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kinds:
+def freeze_columns(holder: Any) -> None:
+    """Make the columns of a frozen dataclass read-only."""
+    for entry in fields(holder):
+        column = getattr(holder, entry.name)
+        if isinstance(column, np.ndarray):
+            column.setflags(write=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ElementColumns:
     """What chunks depend on in a tensor, as columns by position in the spec.
 
     Attributes:
@@ -32,8 +41,11 @@ class Kinds:
     ndim: Ints
     step: Ints
 
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
     @classmethod
-    def of(cls, tensors: Sequence[TensorSpec]) -> Kinds:
+    def of(cls, tensors: Sequence[TensorSpec]) -> ElementColumns:
         """The columns of some tensors."""
         bits = [tensor.bits for tensor in tensors]
         steps = {size: byte_step(size) for size in set(bits)}
@@ -44,7 +56,7 @@ class Kinds:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class RowBoxes:
     """Per row, the box of its piece and the range along which its tree is cut.
 
@@ -63,6 +75,9 @@ class RowBoxes:
     dim: Ints
     start: Ints
     extent: Ints
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
 
     @classmethod
     def of(cls, routes: Routes, pieces: Pieces) -> RowBoxes:

@@ -6,13 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.ir.ops import Ops
-from reshard_planner.ir.tables import Tables
-from reshard_planner.ir.traffic import Traffic, measure_traffic
-from reshard_planner.spec import ReshardSpec
-from reshard_planner.topology import Ports
-
-BUFFERS_PER_DIRECTION = 2
-"""Staging buffers per direction, so that packing, the wire and unpacking overlap."""
+from reshard_planner.ir.traffic import Traffic
+from reshard_planner.schedule.values import BUFFERS_PER_DIRECTION
 
 CONNECTION_BUFFER_NBYTES = 4 * 2**20
 """Bytes of the buffer that a connection has on each channel: the default of ``NCCL_BUFFSIZE``, as NCCL's user
@@ -24,20 +19,8 @@ github.com/NVIDIA/nccl issue 1424, and at most halved where peers are many; sinc
 rate, and over NVLink it may be more."""
 
 
-def staging_nbytes(spec: ReshardSpec, tables: Tables, ports: Ports | None = None) -> int:
-    """Bytes of the rank that needs most: its staging buffers and the scratch live at one time.
-
-    Args:
-        spec: what the plan was compiled from.
-        tables: the plan.
-        ports: capacities per rank; looked up when None.
-    """
-    found = Ports.of(spec.topology, spec.ranks) if ports is None else ports
-    return staging_of(measure_traffic(spec, tables, found))
-
-
 def staging_of(traffic: Traffic) -> int:
-    """The same from the sums over a plan's operations.
+    """Bytes of the rank that needs most: its staging buffers and the scratch live at one time.
 
     A staging buffer holds the largest slot of its direction. Scratch lives from the slot in which it
     arrives to the last one that reads it.

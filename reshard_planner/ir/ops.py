@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.ir.chunks import Kinds, RowBoxes
+from reshard_planner.ir.chunks import ElementColumns, RowBoxes, freeze_columns
 from reshard_planner.ir.tables import Groups, Schedule, Tables
 from reshard_planner.spec import ReshardSpec
 
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ops:
     """Operations in order of their numbers; empty ones (a chunk of no elements) are left out.
 
@@ -57,8 +57,7 @@ class Ops:
     nbytes: Ints
 
     def __post_init__(self) -> None:
-        for column in fields(self):
-            getattr(self, column.name).setflags(write=False)
+        freeze_columns(self)
 
     def __len__(self) -> int:
         return len(self.op)
@@ -75,7 +74,7 @@ class Ops:
         return Ops(*(getattr(self, column.name)[mask] for column in fields(self)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rows:
     """Rows of the routes, all or some of them, with all that their operations depend on.
 
@@ -109,6 +108,9 @@ class Rows:
     offset: Ints
     boxes: RowBoxes
 
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
     @classmethod
     def of(cls, tables: Tables) -> Rows:
         """All rows of a plan."""
@@ -141,7 +143,7 @@ class Expansion:
     """
 
     def __init__(self, spec: ReshardSpec, groups: Groups, schedule: Schedule, rows: Rows) -> None:
-        self.kinds = Kinds.of(spec.tensors)
+        self.elements = ElementColumns.of(spec.tensors)
         self.groups, self.schedule, self.rows = groups, schedule, rows
         size = int(max(rows.src.max(initial=-1), rows.dst.max(initial=-1))) + 1
         self.renamed_by, self.renamings = groups.renamings(size)
@@ -237,13 +239,13 @@ class Expansion:
 
     def _boxes(self, unit: Ints, row: Ints, tensor: Ints) -> tuple[Ints, Ints, Ints]:
         """Boxes of the operations: each row's piece within its chunk of the tree's piece."""
-        boxes, kinds = self.rows.boxes, self.kinds
+        boxes, elements = self.rows.boxes, self.elements
         chunk = self.schedule.chunk[unit].astype(np.int64)
         n_chunks = self.schedule.n_chunks[unit].astype(np.int64)
         lo, hi = boxes.lo[row], boxes.hi[row]
-        at, first, last = boxes.ranges(row, chunk, n_chunks, kinds.ndim[tensor], kinds.step[tensor])
+        at, first, last = boxes.ranges(row, chunk, n_chunks, elements.ndim[tensor], elements.step[tensor])
         dim = boxes.dim[row[at]]
         lo[at, dim], hi[at, dim] = first, last
         volume = np.prod(hi - lo, axis=1, dtype=np.int64)
         volume[(boxes.dim[row] < 0) & (chunk > 0)] = 0
-        return lo, hi, volume * kinds.bits[tensor] // 8
+        return lo, hi, volume * elements.bits[tensor] // 8

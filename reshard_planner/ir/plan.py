@@ -17,7 +17,7 @@ from reshard_planner.spec import ReshardSpec
 if TYPE_CHECKING:
     from reshard_planner.ir.program import Program
 
-VERSION = 1
+VERSION = 2
 """Version of the plan format; readers refuse every other one."""
 
 

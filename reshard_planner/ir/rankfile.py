@@ -41,7 +41,7 @@ def read_rank(path: Path, rank: int) -> Program:
     with opened(path) as stored:
         header = parse_header(header_text(stored))
         check_header(header)
-        blocks = _Blocks(stored, header)
+        blocks = Blocks(stored, header)
         groups = Groups.of({name: blocks.whole(f"groups.{name}") for name in Groups.DTYPES})
         schedule = Schedule.of({name: blocks.whole(f"schedule.{name}") for name in Schedule.DTYPES})
         rows = _read_rows(blocks, _stands_for(groups, rank))
@@ -57,7 +57,7 @@ def _stands_for(groups: Groups, rank: int) -> list[int]:
     return ranks
 
 
-def _read_rows(blocks: _Blocks, ranks: list[int]) -> Rows:
+def _read_rows(blocks: Blocks, ranks: list[int]) -> Rows:
     """The rows that some ranks send or receive."""
     total = blocks.length("routes.src")
 
@@ -122,7 +122,7 @@ def _equal_range(total: int, values: Callable[[Ints], Ints], wanted: int) -> tup
     return found[0], found[1]
 
 
-class _Blocks:
+class Blocks:
     """The columns of a plan file, read block by block and checked against the hashes in the header."""
 
     def __init__(self, stored: Any, header: Mapping[str, Any]) -> None:
@@ -173,8 +173,9 @@ class _Blocks:
         found = np.zeros((len(at), *shape[1:]), dtype=np.int64)
         if not len(at):
             return found
-        if int(at.min()) < 0 or int(at.max()) >= shape[0]:
-            raise TableError(f"{name}: a row refers to row {int(at.max())} of {shape[0]}")
+        bad = at[(at < 0) | (at >= shape[0])]
+        if len(bad):
+            raise TableError(f"{name}: a row refers to row {int(bad[0])} of {shape[0]}")
         which = at // BLOCK_ROWS
         for number in np.unique(which).tolist():
             mine = np.flatnonzero(which == number)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.ir.chunks import Kinds, RowBoxes
+from reshard_planner.ir.chunks import ElementColumns, RowBoxes, freeze_columns
 from reshard_planner.ir.tables import Schedule, Tables
 from reshard_planner.spec import ReshardSpec
 
@@ -28,7 +28,7 @@ MAX_HELD_ROWS = 2**22
 """Most rows times different chunks whose bytes are computed once and kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
     """The entries of some slots.
 
@@ -50,14 +50,17 @@ class Block:
     entry: Ints
     nbytes: Ints
 
+    def __post_init__(self) -> None:
+        freeze_columns(self)
 
-class Units:
+
+class UnitRows:
     """Units of the schedule, and the bytes of every row in them."""
 
     def __init__(self, spec: ReshardSpec, tables: Tables) -> None:
         pieces, routes, schedule = tables.pieces, tables.routes, tables.schedule
         self.tables = tables
-        self.kinds = Kinds.of(spec.tensors)
+        self.elements = ElementColumns.of(spec.tensors)
         self.boxes = RowBoxes.of(routes, pieces)
         parts = int(max(pieces.part.max(initial=0), schedule.part.max(initial=0))) + 1
         # parts of groups that have pieces, numbered in order
@@ -74,20 +77,20 @@ class Units:
         """Bytes that some rows move in some units."""
         schedule: Schedule = self.tables.schedule
         tensor = schedule.tensor[unit]
-        bits = self.kinds.bits[tensor]
+        bits = self.elements.bits[tensor]
         volumes = self.volumes[row]
         n_chunks = schedule.n_chunks[unit].astype(np.int64)
         cut = np.flatnonzero(n_chunks > 1)
         if len(cut):
             few, chunk, tensor = row[cut], schedule.chunk[unit[cut]].astype(np.int64), tensor[cut]
             at, first, last = self.boxes.ranges(
-                few, chunk, n_chunks[cut], self.kinds.ndim[tensor], self.kinds.step[tensor]
+                few, chunk, n_chunks[cut], self.elements.ndim[tensor], self.elements.step[tensor]
             )
             part = volumes[cut]
             part[(self.boxes.dim[few] < 0) & (chunk > 0)] = 0
             part[at] = self.slices[few[at]] * (last - first)
             volumes[cut] = part
-        if len(self.kinds.bits) and (self.kinds.bits % 8 == 0).all():
+        if len(self.elements.bits) and (self.elements.bits % 8 == 0).all():
             return volumes * (bits // 8)
         return volumes * bits // 8
 
@@ -102,7 +105,7 @@ class Stream:
         ranks: number of ranks, which limits how many slots a block has.
     """
 
-    def __init__(self, units: Units, row: Ints, offset: Ints, ranks: int) -> None:
+    def __init__(self, units: UnitRows, row: Ints, offset: Ints, ranks: int) -> None:
         self.units, self.ranks = units, max(1, ranks)
         low = int(offset.min(initial=0))
         width = int(offset.max(initial=0)) - low + 1
@@ -133,10 +136,10 @@ class Stream:
         units, schedule = self.units, self.units.tables.schedule
         self.held: Ints | None = None
         scheduled = np.flatnonzero(units.bin >= 0)
-        kinds = units.kinds.bits * 64 + units.kinds.ndim
+        alike = units.elements.bits * 64 + units.elements.ndim
         key = np.zeros(len(scheduled), dtype=np.int64)
         for column in (
-            kinds[schedule.tensor[scheduled]],
+            alike[schedule.tensor[scheduled]],
             units.bin[scheduled],
             schedule.n_chunks[scheduled].astype(np.int64),
             schedule.chunk[scheduled].astype(np.int64),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.ir.stream import Block, Stream, Units
+from reshard_planner.ir.stream import Block, Stream, UnitRows
 from reshard_planner.ir.tables import Tables
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
@@ -78,7 +78,7 @@ def measure_traffic(spec: ReshardSpec, tables: Tables, ports: Ports) -> Traffic:
     counter = _Counter(spec, tables, ports)
     rows = np.arange(len(tables.routes), dtype=np.int64)
     stream = Stream(counter.units, rows, tables.routes.offset.astype(np.int64), counter.size)
-    lanes = counter.lanes(stream)
+    lanes = _Lanes(stream, tables)
     for block in stream.blocks():
         counter.count(block, lanes)
     counter.count_scratch()
@@ -104,7 +104,7 @@ class _Counter:
 
     def __init__(self, spec: ReshardSpec, tables: Tables, ports: Ports) -> None:
         self.tables, self.ports = tables, ports
-        self.units = Units(spec, tables)
+        self.units = UnitRows(spec, tables)
         self._number_ranks()
         size = self.size
         self.slots = 0
@@ -149,9 +149,6 @@ class _Counter:
         self.nvlink_rates[self.nvlink_rates <= 0] = np.inf
         self.pod: Ints = np.full(self.size, -1, dtype=np.int64)
         self.pod[: len(known)] = self.ports.pod[known]
-
-    def lanes(self, stream: Stream) -> _Lanes:
-        return _Lanes(stream, self.tables)
 
     def count(self, block: Block, lanes: _Lanes) -> None:
         """Add one block of operations."""
@@ -287,12 +284,14 @@ class _Counter:
         """Rows by medium, once for each tensor that has units of their part."""
         schedule, routes = self.tables.schedule, self.tables.routes
         size = self.units.bins
-        rows = np.zeros((size, 256), dtype=np.int64)
-        np.add.at(rows, (self.units.row_bin, routes.medium), 1)
         scheduled = np.flatnonzero(self.units.bin >= 0)
         runs = np.unique(schedule.tensor[scheduled].astype(np.int64) * size + self.units.bin[scheduled])
-        counts = rows[runs % size].sum(axis=0) if size else rows.sum(axis=0)
-        return int(counts[0]), int(counts[1]), int(counts[2])
+        times = np.bincount(runs % max(1, size), minlength=size)
+        local, nvlink, network = (
+            int((np.bincount(self.units.row_bin[routes.medium == medium], minlength=size) * times).sum())
+            for medium in Medium
+        )
+        return local, nvlink, network
 
     def _peers(self) -> tuple[Ints, Ints, Ints]:
         """Distinct peers of every rank over the network, over NVLink, and over either."""
@@ -303,6 +302,7 @@ class _Counter:
         group, bins = runs // size, runs % size
         distinct: dict[tuple[int, ...], Ints] = {}
         found: list[Ints] = []
+        pending, most = 0, MAX_PENDING_PAIRS
         starts = np.append(np.flatnonzero(np.diff(group, prepend=-1)), len(group))
         for start, stop in zip(starts.tolist(), starts[1:].tolist(), strict=False):
             chosen = tuple(bins[start:stop].tolist())
@@ -315,8 +315,11 @@ class _Counter:
             found.append(
                 (np.minimum(src, dst) << self.bits | np.maximum(src, dst)) << 1 | (medium == Medium.NETWORK)
             )
-            if sum(map(len, found)) > MAX_PENDING_PAIRS:
+            pending += len(rows)
+            if pending > most:
                 found = [_distinct(np.concatenate(found))]
+                pending = len(found[0])
+                most = max(MAX_PENDING_PAIRS, 2 * pending)
         pairs = _distinct(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
         over_network = (pairs & 1).astype(bool)
         ends = pairs >> 1

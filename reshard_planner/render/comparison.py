@@ -15,22 +15,30 @@ HEADER = (
     "NVLink",
     "busiest NIC",
     "busiest NVLink",
+    "busiest uplink",
     "x bound",
     "staging",
     "messages",
 )
 
+UPLINK = HEADER.index("busiest uplink")
+"""The column that only specs with pods have."""
+
 
 def comparison_table(plans: Sequence[Plan]) -> str:
     """A table with a row per plan, under the payload minimum and the bound that hold for all of them.
 
+    Uplinks have a column where the topology has pods.
+
     Args:
         plans: plans of the same spec, at least one.
     """
-    first = plans[0].certificate
+    first, uplinks = plans[0].certificate, bool(plans[0].spec.topology.pods)
     least, bound = first.payload.minimum_network_nbytes, first.bound
     rows = [HEADER, *(_row(plan) for plan in plans)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADER))]
+    if not uplinks:
+        rows = [row[:UPLINK] + row[UPLINK + 1 :] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = [
         "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)
@@ -48,6 +56,7 @@ def comparison_table(plans: Sequence[Plan]) -> str:
 def _row(plan: Plan) -> tuple[str, ...]:
     certificate = plan.certificate
     payload, nic, nvlink = certificate.payload, certificate.busiest_nic, certificate.busiest_nvlink
+    uplink = certificate.busiest_uplink
     moved = certificate.transfers_by_medium
     return (
         plan.spec.options.strategy,
@@ -57,7 +66,8 @@ def _row(plan: Plan) -> tuple[str, ...]:
         format_nbytes(payload.nvlink_nbytes),
         format_s(nic.time_s),
         format_s(nvlink.time_s),
-        _ratio(max(nic.time_s, nvlink.time_s), certificate.bound.time_s),
+        format_s(uplink.time_s),
+        _ratio(max(nic.time_s, nvlink.time_s, uplink.time_s), certificate.bound.time_s),
         format_nbytes(certificate.staging_nbytes),
         str(certificate.schedule.messages),
     )

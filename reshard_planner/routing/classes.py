@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.atoms import Ranks
-from reshard_planner.demand import Demand
+from reshard_planner.demand import Demand, group_by_domain
 from reshard_planner.routing.sets import Sets
 from reshard_planner.topology import Ports
 
@@ -68,29 +69,18 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Where one class comes from and goes to; fields as in :class:`Kind`."""
+    """Where one class comes from and goes to: fields of :class:`Kind`, for one class."""
 
-    holders: Ranks
-    neighbours: Ranks
-    neighbour_rows: Ranks
-    receivers: tuple[Ranks, ...]
-    needers: tuple[Ranks, ...]
-    seeds: tuple[Ranks, ...]
-    rest: tuple[Ranks, ...]
-    kept: Ranks
+    single: tuple[Ranks, ...]  # holders, neighbours, neighbour_rows, kept
+    several: tuple[tuple[Ranks, ...], ...]  # receivers, needers, seeds, rest
     runs: tuple[tuple[int, int, Ranks], ...]
 
     @property
     def shape(self) -> tuple[object, ...]:
         """What classes of one kind agree in."""
         return (
-            len(self.holders),
-            len(self.neighbours),
-            tuple(map(len, self.receivers)),
-            tuple(map(len, self.needers)),
-            tuple(map(len, self.seeds)),
-            tuple(map(len, self.rest)),
-            len(self.kept),
+            tuple(map(len, self.single)),
+            tuple(tuple(map(len, column)) for column in self.several),
             tuple((start, stop, len(holders)) for start, stop, holders in self.runs),
         )
 
@@ -98,31 +88,36 @@ class _Ends:
 def find_kinds(demands: Sequence[Demand], ports: Ports, sets: Sets) -> tuple[Kind, ...]:
     """Sort the classes of one geometry into kinds, in order of first appearance."""
     domain_of, nic_group, pod_of = ports.domain.tolist(), ports.nic_group.tolist(), ports.pod.tolist()
+    grouped = cache(lambda ranks: group_by_domain(ranks, domain_of))
     known: dict[tuple[Ranks, Ranks], _Ends] = {}
     by_shape: dict[tuple[object, ...], list[tuple[int, _Ends]]] = {}
     for position, demand in enumerate(demands):
         key = (demand.holders, demand.needers)
         if key not in known:
-            known[key] = _find_ends(demand, domain_of, nic_group, pod_of)
+            known[key] = _find_ends(demand, grouped, nic_group, pod_of)
         by_shape.setdefault(known[key].shape, []).append((position, known[key]))
     kinds = []
     for members in by_shape.values():
         positions = [position for position, _ in members]
         ends = [end for _, end in members]
+        holders, neighbours, neighbour_rows, kept = _matrices([end.single for end in ends])
+        receivers, needers, seeds, rest = (
+            _matrices([end.several[column] for end in ends]) for column in range(4)
+        )
         kinds.append(
             Kind(
-                np.array(positions, dtype=np.int64),
-                np.array([sets.number(demands[p].holders) for p in positions], dtype=np.int64),
-                np.array([sets.number(demands[p].needers) for p in positions], dtype=np.int64),
-                _matrix([end.holders for end in ends]),
-                _matrix([end.neighbours for end in ends]),
-                _matrix([end.neighbour_rows for end in ends]),
-                _matrices([end.receivers for end in ends]),
-                _matrices([end.needers for end in ends]),
-                _matrices([end.seeds for end in ends]),
-                _matrices([end.rest for end in ends]),
-                _matrix([end.kept for end in ends]),
-                tuple(
+                classes=np.array(positions, dtype=np.int64),
+                holder_set=np.array([sets.number(demands[p].holders) for p in positions], dtype=np.int64),
+                needer_set=np.array([sets.number(demands[p].needers) for p in positions], dtype=np.int64),
+                holders=holders,
+                neighbours=neighbours,
+                neighbour_rows=neighbour_rows,
+                receivers=receivers,
+                needers=needers,
+                seeds=seeds,
+                rest=rest,
+                kept=kept,
+                runs=tuple(
                     Run(start, stop, _matrix([end.runs[number][2] for end in ends]))
                     for number, (start, stop, _) in enumerate(ends[0].runs)
                 ),
@@ -131,32 +126,32 @@ def find_kinds(demands: Sequence[Demand], ports: Ports, sets: Sets) -> tuple[Kin
     return tuple(kinds)
 
 
-def _find_ends(demand: Demand, domain_of: list[int], nic_group: list[int], pod_of: list[int]) -> _Ends:
+def _find_ends(
+    demand: Demand, grouped: Callable[[Ranks], dict[int, Ranks]], nic_group: list[int], pod_of: list[int]
+) -> _Ends:
     held = set(demand.holders)
-    homes = {
-        home: tuple(ranks)
-        for home, ranks in groupby(
-            sorted(demand.needers, key=domain_of.__getitem__), key=domain_of.__getitem__
-        )
-    }
-    crossing = sorted((homes[home] for home in demand.needing_domains), key=lambda ranks: pod_of[ranks[0]])
+    needing = grouped(demand.needers)
+    crossing = sorted(
+        (needing[domain] for domain in demand.needing_domains), key=lambda ranks: pod_of[ranks[0]]
+    )
     holders = _with_nic(demand.holders, nic_group) if crossing else demand.holders
     receivers = tuple(
         tuple(at for at, rank in enumerate(ranks) if nic_group[rank] >= 0) or tuple(range(len(ranks)))
         for ranks in crossing
     )
     seeds, rest = [], []
-    needing = set(demand.needing_domains)
-    for home, ranks in homes.items():
-        lacking = tuple(rank for rank in ranks if rank not in held)
-        if home not in needing and lacking:
-            seeds.append(tuple(rank for rank in demand.holders if domain_of[rank] == home))
+    for domain, ranks in grouped(demand.holders).items():
+        lacking = tuple(rank for rank in needing.get(domain, ()) if rank not in held)
+        if lacking:
+            seeds.append(ranks)
             rest.append(lacking)
     kept = tuple(rank for rank in demand.needers if rank in held)
     near = [(rank, row) for row, rank in enumerate(chain.from_iterable(rest)) if nic_group[rank] >= 0]
     neighbours, rows = tuple(rank for rank, _ in near), tuple(row for _, row in near)
     runs = _find_runs([pod_of[ranks[0]] for ranks in crossing], holders, pod_of)
-    return _Ends(holders, neighbours, rows, receivers, tuple(crossing), tuple(seeds), tuple(rest), kept, runs)
+    return _Ends(
+        (holders, neighbours, rows, kept), (receivers, tuple(crossing), tuple(seeds), tuple(rest)), runs
+    )
 
 
 def _find_runs(pods: Sequence[int], holders: Ranks, pod_of: list[int]) -> tuple[tuple[int, int, Ranks], ...]:

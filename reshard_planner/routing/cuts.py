@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +16,17 @@ LEAST_PIECE_NBYTES = 1024
 """Size below which splitting a class no further pays: at 50 GB/s this is 20 ns, against microseconds
 that a message costs. See docs/adr/0003-least-piece.md."""
 
+FINEST_PARTS = 100
+"""Boxes are cut at shares along the outermost dimension with this many steps: cuts can fall anywhere."""
+
 
 def split_boxes(lo: Ints, hi: Ints, parts: Ints, bits: int, step: int) -> tuple[Ints, Ints, Ints]:
     """Cut each box in about ``parts`` along its outermost dimensions, never finer than ``step`` elements.
 
     The outermost dimension with an extent of ``parts`` is cut in one go; where none has it, the outer
-    ones are cut to single indices first and what remains along the next. No part gets smaller than
-    ``LEAST_PIECE_NBYTES``.
+    ones are cut to single indices first and what remains along the next. Boxes are cut in at most as many
+    parts as they have times ``LEAST_PIECE_NBYTES``; rounding to whole steps makes some of them smaller than
+    others, by less than half.
 
     Args:
         lo: first index per box and dimension, shape (boxes, dims).
@@ -72,7 +79,7 @@ def split_box(box: Box, parts: int, step: int) -> list[Box]:
     pieces = [box]
     for dim in range(box.ndim):
         steps = extent_steps(box, dim, step)
-        count = min(steps, -(-parts // len(pieces)))
+        count = min(steps, parts // len(pieces))
         if count > 1:
             align = step if dim == box.ndim - 1 else 1
             pieces = [part for piece in pieces for part in piece.chunks(dim, count, align)]
@@ -91,15 +98,39 @@ def cut_dim(box: Box, parts: int, step: int) -> int:
     return best
 
 
-def cut_dims(lo: Ints, hi: Ints, parts: int, step: int) -> Ints:
-    """:func:`cut_dim` of many boxes; ``lo`` and ``hi`` have the shape (boxes, dims)."""
-    if not lo.shape[1]:
-        return np.full(len(lo), -1, dtype=np.int64)
-    steps = _steps(hi - lo, step)
-    enough = steps >= parts
-    dims: Ints = np.where(enough.any(1), np.argmax(enough, axis=1), np.argmax(steps, axis=1))
-    dims[(steps == 0).all(1)] = -1
-    return dims
+def split_at(box: Box, shares: Sequence[float], bits: int, step: int) -> list[tuple[Box, float]]:
+    """Cut a box at shares of it, to whole steps, along its outermost dimension of ``FINEST_PARTS`` steps.
+
+    Cuts that would leave a part below ``LEAST_PIECE_NBYTES`` are left out.
+
+    Args:
+        box: what to cut.
+        shares: where to cut, ascending, from 0 to 1.
+        bits: bits of one element.
+        step: elements that no cut may part, in the last dimension.
+
+    Returns the parts in order, each with where its middle lies, as a share of the box.
+    """
+    dim = cut_dim(box, FINEST_PARTS, step) if shares else -1
+    if dim < 0:
+        return [(box, 0.5)]
+    steps = extent_steps(box, dim, step)
+    least = max(1, -(-LEAST_PIECE_NBYTES * steps // max(1, box.volume * bits // 8)))  # steps of a part
+    bounds = [0]
+    for share in shares:
+        at = round(share * steps)
+        if at - bounds[-1] >= least and steps - at >= least:
+            bounds.append(at)
+    bounds.append(steps)
+    align = step if dim == box.ndim - 1 else 1
+    start, stop = box.lo[dim], box.hi[dim]
+    return [
+        (
+            box.replace(dim, start + first * align, start + last * align if last < steps else stop),
+            (first + last) / 2 / steps,
+        )
+        for first, last in pairwise(bounds)
+    ]
 
 
 def extent_steps(box: Box, dim: int, step: int) -> int:

@@ -33,7 +33,7 @@ def route(problem: Problem) -> list[Forest]:
             near = [holder for holder in holders if loads.domain_of[holder] == loads.domain_of[rank]]
             if near:
                 sender, _ = loads.sender(near, item.nbytes, turn)
-                loads.add_nvlink(sender, rank, item.nbytes)
+                loads.add_nvlink(sender, item.nbytes)
                 tree.append((sender, rank, Medium.NVLINK))
             else:
                 receiver = loads.receiver((rank,), item.nbytes, turn)

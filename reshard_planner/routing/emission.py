@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.demand import Geometry
+from reshard_planner.demand import Geometry, Member
 from reshard_planner.routing.classes import Kind
 from reshard_planner.routing.nics import NicPorts
 from reshard_planner.routing.problem import Problem
@@ -17,7 +17,7 @@ from reshard_planner.routing.problem import Problem
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-6
+SHARE_ROUNDING = 1e-6
 """Shares of a copy that count as none, as sums of shares are floating-point numbers."""
 
 
@@ -55,7 +55,7 @@ class Emission:
     def whole(self, kind: Kind) -> Emission:
         """The same, less what is no whole copy."""
         beyond = max(1, len(kind.receivers) - 1)
-        return replace(self, share=np.floor(self.share * beyond + ROUNDING) / beyond)
+        return replace(self, share=np.floor(self.share * beyond + SHARE_ROUNDING) / beyond)
 
 
 def plan_emission(problem: Problem, routables: Sequence[Emitting], time_s: float) -> list[list[Emission]]:
@@ -67,25 +67,43 @@ def plan_emission(problem: Problem, routables: Sequence[Emitting], time_s: float
     neighbours = [False] * len(kinds)
     nics = NicPorts(problem.ports)
     first, more = _emission_times(nics, kinds, neighbours)
-    limit = time_s * (1 + ROUNDING)
-    for at, (_, kind) in enumerate(kinds):
+    limit = time_s * (1 + SHARE_ROUNDING)
+    late = first + more > limit
+    for at, (routable, kind) in enumerate(kinds):
         if kind.receivers and kind.neighbours.shape[1]:
-            neighbours[at] = bool(((first + more)[nics.of_rank[kind.holders]] > limit).any())
+            neighbours[at] = any(
+                bool(late[nics.of_rank[member.rename(kind.holders)]].any())
+                for member in routable.geometry.members
+            )
     if any(neighbours):
         first, more = _emission_times(nics, kinds, neighbours)
-    share = np.ones(len(first))
-    tight = (first + more > limit) & (more > 0)
-    share[tight] = np.clip((limit - first[tight]) / more[tight], 0, 1)
+    share = _share_of_more(first, more, np.full(len(first), limit))
     found = iter(
         Emission(
-            share[nics.of_rank[emitters_of(kind, near)]].min(axis=1)
+            _least_share(share, nics.of_rank, emitters_of(kind, near), routable.geometry.members)
             if kind.receivers
             else np.ones(len(kind.classes)),
             near,
         )
-        for (_, kind), near in zip(kinds, neighbours, strict=True)
+        for (routable, kind), near in zip(kinds, neighbours, strict=True)
     )
     return [[next(found) for _ in routable.kinds] for routable in routables]
+
+
+def _share_of_more(first: Floats, more: Floats, limit: Floats) -> Floats:
+    """Per port, the share of further load that it has room for after the first load."""
+    share = np.ones(len(first))
+    tight = (first + more > limit) & (more > 0)
+    share[tight] = np.clip((limit[tight] - first[tight]) / more[tight], 0, 1)
+    return share
+
+
+def _least_share(share: Floats, port_of: Ints, ranks: Ints, members: Sequence[Member]) -> Floats:
+    """Per class, the least share of its ranks' ports, over all members; ``ranks`` is (classes, ranks)."""
+    least = np.ones(len(ranks))
+    for member in members:
+        least = np.minimum(least, share[port_of[member.rename(ranks)]].min(axis=1, initial=1.0))
+    return least
 
 
 def emitters_of(kind: Kind, near: bool) -> Ints:  # noqa: FBT001 - a mode that its callers store
@@ -106,9 +124,8 @@ def _emission_times(
         width = emitters.shape[1]
         each = np.repeat(routable.nbytes[kind.classes] / width, width)
         for member in routable.geometry.members:
-            ranks = emitters if member.ranks is None else member.ranks[emitters]
-            weights = each * len(member.tensors)
-            load = np.bincount(nics.of_rank[ranks.reshape(-1)], weights=weights, minlength=count)
+            ports = nics.of_rank[member.rename(emitters).reshape(-1)]
+            load = np.bincount(ports, weights=each * len(member.tensors), minlength=count)
             first += load
             more += load * (copies - 1)
     return first / nics.lent_bytes_per_s, more / nics.lent_bytes_per_s
@@ -121,23 +138,23 @@ def plan_pods(problem: Problem, routables: Sequence[Emitting], time_s: float) ->
     """
     ports = problem.ports
     count = len(ports.uplink_bytes_per_s)
-    first, more = np.zeros(count + 1), np.zeros(count + 1)  # the last one stands for domains in no pod
-    homes: list[Ints] = []
-    for routable in routables:
-        for kind in routable.kinds:
-            pods = np.where(ports.pod[kind.holders] >= 0, ports.pod[kind.holders], count)
-            homes.append(pods)
-            entries = sum(not run.holders.shape[1] for run in kind.runs)
-            if not entries:
-                continue
-            each = np.repeat(routable.nbytes[kind.classes] / pods.shape[1], pods.shape[1])
-            load = np.bincount(pods.reshape(-1), weights=each, minlength=count + 1)
-            load *= sum(len(member.tensors) for member in routable.geometry.members)
+    pod_of = np.where(ports.pod >= 0, ports.pod, count)  # the last one stands for domains in no pod
+    first, more = np.zeros(count + 1), np.zeros(count + 1)
+    kinds = [(routable, kind) for routable in routables for kind in routable.kinds]
+    for routable, kind in kinds:
+        entries = sum(not run.holders.shape[1] for run in kind.runs)
+        if not entries:
+            continue
+        width = kind.holders.shape[1]
+        each = np.repeat(routable.nbytes[kind.classes] / width, width)
+        for member in routable.geometry.members:
+            pods = pod_of[member.rename(kind.holders).reshape(-1)]
+            load = np.bincount(pods, weights=each * len(member.tensors), minlength=count + 1)
             first += load
             more += load * (entries - 1)
-    room = np.append(ports.uplink_bytes_per_s * time_s * (1 + ROUNDING), np.inf)
-    share = np.ones(count + 1)
-    tight = (first + more > room) & (more > 0)
-    share[tight] = np.clip((room[tight] - first[tight]) / more[tight], 0, 1)
-    found = iter(share[pods].min(axis=1) if pods.size else np.ones(len(pods)) for pods in homes)
+    room = np.append(ports.uplink_bytes_per_s * time_s * (1 + SHARE_ROUNDING), np.inf)
+    share = _share_of_more(first, more, room)
+    found = iter(
+        _least_share(share, pod_of, kind.holders, routable.geometry.members) for routable, kind in kinds
+    )
     return [[next(found) for _ in routable.kinds] for routable in routables]

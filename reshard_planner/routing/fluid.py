@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 import numpy as np
 
 from reshard_planner.atoms import Ranks
 from reshard_planner.capacities import Capacities
-from reshard_planner.demand import Demand
+from reshard_planner.demand import Demand, group_by_domain
 from reshard_planner.routing.problem import Problem
 
 MAX_VARIABLES = 30_000
@@ -27,11 +26,14 @@ RELAY_COST, PROXY_COST, HELPER_COST = 1.0, 4.0, 0.1
 """Costs per byte relayed, handed to or from a neighbour's NIC, and fanned out by others than the receiver:
 they only choose among solutions of equal time."""
 
+NEGLIGIBLE = 1e-9
+"""Amounts below this share of the largest class are rounding."""
+
 Amounts = dict[int, float]
 """Bytes per rank."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Flow:
     """What the optimum does with one type; amounts are in bytes.
 
@@ -48,20 +50,50 @@ class Flow:
     holders: Ranks
     needers: Ranks
     nbytes: int
-    received: dict[int, Amounts] = field(default_factory=dict)
-    relayed: dict[int, Amounts] = field(default_factory=dict)
-    emitted: Amounts = field(default_factory=dict)
-    fanned: dict[int, Amounts] = field(default_factory=dict)
+    received: dict[int, Amounts]
+    relayed: dict[int, Amounts]
+    emitted: Amounts
+    fanned: dict[int, Amounts]
 
 
-def find_flows(problem: Problem, lenders: frozenset[int]) -> list[Flow] | None:
+Variables = dict[int, int]
+"""Variable of each rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """The variables of one type; attributes as in :class:`Flow`."""
+
+    holders: Ranks
+    needers: Ranks
+    nbytes: int
+    received: dict[int, Variables] = field(default_factory=dict)
+    relayed: dict[int, Variables] = field(default_factory=dict)
+    emitted: Variables = field(default_factory=dict)
+    fanned: dict[int, Variables] = field(default_factory=dict)
+
+    def flow(self, values: Sequence[float], least: float) -> Flow:
+        """What the variables stand for; values up to ``least`` count as none."""
+
+        def amounts(variables: Variables) -> Amounts:
+            return {rank: values[at] for rank, at in variables.items() if values[at] > least}
+
+        per_domain = (
+            {domain: amounts(variables) for domain, variables in column.items()}
+            for column in (self.received, self.relayed, self.fanned)
+        )
+        received, relayed, fanned = per_domain
+        return Flow(self.holders, self.needers, self.nbytes, received, relayed, amounts(self.emitted), fanned)
+
+
+def find_flows(problem: Problem, proxy_domains: frozenset[int]) -> list[Flow] | None:
     """The optimum of every type that moves; None if the program is too large or has no solution.
 
     Args:
         problem: what is compiled.
-        lenders: domains in which ranks that neither hold nor need the bytes may take part.
+        proxy_domains: domains in which ranks that neither hold nor need the bytes may take part.
     """
-    program = _Program(problem, lenders)
+    program = _Program(problem, proxy_domains)
     if program.width > MAX_VARIABLES:
         return None
     return program.solve()
@@ -79,7 +111,7 @@ def types_of(demands: Iterable[Demand]) -> dict[tuple[Ranks, Ranks], int]:
 class _Program:
     """Variables and constraints; variable 0 is the time."""
 
-    def __init__(self, problem: Problem, lenders: frozenset[int]) -> None:
+    def __init__(self, problem: Problem, proxy_domains: frozenset[int]) -> None:
         self.capacities = Capacities(problem.ports, problem.spec.ranks)
         self.unit = float(max(1, max((demand.nbytes for demand in problem.demands), default=1)))
         self.width = 1
@@ -88,18 +120,18 @@ class _Program:
         self.most: list[tuple[dict[int, float], float]] = []
         self.port_loads: dict[tuple[str, int], dict[int, float]] = {}
         self.port_fixed: dict[tuple[str, int], float] = {}
-        self.lenders = lenders
-        self.flows: list[tuple[Flow, list[tuple[Amounts, int, int]]]] = []
+        self.proxy_domains = proxy_domains
+        self.types: list[_Type] = []
         for (holders, needers), nbytes in types_of(problem.demands).items():
             self._add_type(holders, needers, nbytes)
             if self.width > MAX_VARIABLES:
                 return
         self._close_ports()
 
-    def _variable(self, amounts: Amounts, rank: int, cost: float = 0.0) -> int:
+    def _variable(self, variables: Variables, rank: int, cost: float = 0.0) -> int:
         self.width += 1
         self.cost.append(cost)
-        self.flows[-1][1].append((amounts, rank, self.width - 1))
+        variables[rank] = self.width - 1
         return self.width - 1
 
     def _load(self, port: str, number: int, variable: int, factor: float = 1.0) -> None:
@@ -113,23 +145,22 @@ class _Program:
     def _add_type(self, holders: Ranks, needers: Ranks, nbytes: int) -> None:
         held = set(holders)
         domain_of = self.capacities.domain_of
-        homes = {home: list(ranks) for home, ranks in _by_domain(needers, domain_of)}
-        holding = {home: list(ranks) for home, ranks in _by_domain(holders, domain_of)}
-        needing = [home for home in homes if home not in holding]
-        flow = Flow(holders, needers, nbytes)
-        self.flows.append((flow, []))
+        needers_in, holding = group_by_domain(needers, domain_of), group_by_domain(holders, domain_of)
+        needing = [domain for domain in needers_in if domain not in holding]
+        kind = _Type(holders, needers, nbytes)
+        self.types.append(kind)
         size = nbytes / self.unit
         handed: dict[int, list[int]] = {}
         if needing:
-            handed = self._add_crossing(flow, homes, holding, needing, size)
-        for home, ranks in holding.items():
-            lacking = [rank for rank in homes.get(home, ()) if rank not in held]
-            if lacking or handed.get(home):
-                amounts = flow.fanned.setdefault(home, {})
-                sends = {rank: self._variable(amounts, rank) for rank in ranks}
-                sends.update({rank: self._variable(amounts, rank, HELPER_COST) for rank in lacking})
+            handed = self._add_crossing(kind, needers_in, holding, needing, size)
+        for domain, ranks in holding.items():
+            lacking = [rank for rank in needers_in.get(domain, ()) if rank not in held]
+            if lacking or handed.get(domain):
+                sends = kind.fanned.setdefault(domain, {})
+                for rank in (*ranks, *lacking):
+                    self._variable(sends, rank, 0.0 if rank in held else HELPER_COST)
                 total = dict.fromkeys(sends.values(), 1.0)
-                total.update(dict.fromkeys(handed.get(home, ()), -1.0))
+                total.update(dict.fromkeys(handed.get(domain, ()), -1.0))
                 self.equal.append((total, size * len(lacking)))
                 if lacking:
                     self.most.append(({sends[rank]: -1.0 for rank in ranks}, -size))
@@ -140,63 +171,67 @@ class _Program:
 
     def _add_crossing(
         self,
-        flow: Flow,
-        homes: dict[int, list[int]],
-        holding: dict[int, list[int]],
+        kind: _Type,
+        needers_in: dict[int, Ranks],
+        holding: dict[int, Ranks],
         needing: list[int],
         size: float,
     ) -> dict[int, list[int]]:
         """Add receptions, emissions and relays; returns the variables of proxies that emit, per domain."""
         copies = len(needing)
-        held = set(flow.holders)
+        held = set(kind.holders)
         firsts: dict[int, float] = {}
         emissions: dict[int, float] = {}
         handed: dict[int, list[int]] = {}
-        for home, ranks in holding.items():
-            near = [rank for rank in homes.get(home, ()) if rank not in held]
+        for domain, ranks in holding.items():
+            near = [rank for rank in needers_in.get(domain, ()) if rank not in held]
             known = {*ranks, *near}
-            strangers = (
-                [r for r in self.capacities.ranks[home] if r not in known] if home in self.lenders else []
+            proxies = (
+                [r for r in self.capacities.ranks[domain] if r not in known]
+                if domain in self.proxy_domains
+                else []
             )
-            for rank in (*ranks, *near, *strangers):
+            for rank in (*ranks, *near, *proxies):
                 if self.capacities.nic_group[rank] < 0:
                     continue
                 proxy = rank not in known
-                variable = self._variable(flow.emitted, rank, PROXY_COST if proxy else 0.0)
+                variable = self._variable(kind.emitted, rank, PROXY_COST if proxy else 0.0)
                 firsts[variable] = -1.0
                 emissions[variable] = 1.0
                 self._load("nic out", self.capacities.nic_group[rank], variable)
                 if proxy:
-                    handed.setdefault(home, []).append(variable)
+                    handed.setdefault(domain, []).append(variable)
                     self._load("nvlink in", rank, variable)
-        for home in needing:
-            self._add_domain(flow, home, homes[home], copies, size, emissions)
+        for domain in needing:
+            self._add_domain(kind, domain, needers_in[domain], copies, size, emissions)
         self.most.append((firsts, -size))
         self.equal.append((emissions, size * copies))
         return handed
 
     def _add_domain(
         self,
-        flow: Flow,
-        home: int,
-        needers: list[int],
+        kind: _Type,
+        domain: int,
+        needers: Ranks,
         copies: int,
         size: float,
         emissions: dict[int, float],
     ) -> None:
         """Add what one domain in need takes in, relays and fans out."""
         needing = set(needers)
-        strangers = (
-            [r for r in self.capacities.ranks[home] if r not in needing] if home in self.lenders else []
+        proxies = (
+            [r for r in self.capacities.ranks[domain] if r not in needing]
+            if domain in self.proxy_domains
+            else []
         )
-        received = flow.received.setdefault(home, {})
-        relayed = flow.relayed.setdefault(home, {})
-        fanned = flow.fanned.setdefault(home, {})
+        received = kind.received.setdefault(domain, {})
+        relayed = kind.relayed.setdefault(domain, {})
+        fanned = kind.fanned.setdefault(domain, {})
         reception: dict[int, float] = {}
         sent: dict[int, float] = {}
         for rank in needers:
             self._fix("nvlink in", rank, size)
-        for rank in (*needers, *strangers):
+        for rank in (*needers, *proxies):
             proxy = rank not in needing
             alone = len(needers) == 1 and not proxy
             send = None
@@ -258,12 +293,8 @@ class _Program:
         bounds[:, 1] = np.inf
         bounds[0] = (0, least.x[0] * SLACK)
         cheapest = linprog(np.array(self.cost), bounds=bounds, **given)
-        values = (least if cheapest.status != 0 else cheapest).x * self.unit
-        for _, variables in self.flows:
-            for amounts, rank, variable in variables:
-                if values[variable] > self.unit * 1e-9:
-                    amounts[rank] = float(values[variable])
-        return [flow for flow, _ in self.flows]
+        values = ((least if cheapest.status != 0 else cheapest).x * self.unit).tolist()
+        return [kind.flow(values, self.unit * NEGLIGIBLE) for kind in self.types]
 
 
 def _rows(
@@ -280,7 +311,3 @@ def _rows(
     pointer = np.concatenate(([0], np.cumsum(counts)))
     matrix = csr_array((values, columns, pointer), shape=(len(rows), width))
     return matrix, np.array([most for _, most in rows])
-
-
-def _by_domain(ranks: Ranks, domain_of: list[int]) -> Iterable[tuple[int, Iterable[int]]]:
-    return groupby(sorted(ranks, key=domain_of.__getitem__), key=domain_of.__getitem__)

@@ -54,6 +54,11 @@ class Forest:
         for column in fields(self)[1:]:
             getattr(self, column.name).setflags(write=False)
 
+    def nbytes(self, bits: int) -> Ints:
+        """Bytes of each row in one tensor, int64 of shape (rows,), where an element has ``bits`` bits."""
+        sizes: Ints = np.prod(self.hi - self.lo, axis=1, dtype=np.int64) * bits // 8
+        return sizes[self.piece]
+
     @property
     def tensor_count(self) -> int:
         """Number of tensors of all members."""

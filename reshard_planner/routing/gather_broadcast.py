@@ -57,14 +57,14 @@ class _Broadcast:
 
     def _nearest(self, holders: list[int]) -> int:
         """The first holder that can reach the root: itself, a neighbour, or one with a NIC."""
-        home = self.domain_of[self.root]
-        near = (rank for rank in holders if self.has_nic[rank] or self.domain_of[rank] == home)
+        domain = self.domain_of[self.root]
+        near = (rank for rank in holders if self.has_nic[rank] or self.domain_of[rank] == domain)
         return self.root if self.root in holders else next(near, holders[0])
 
     def _order(self) -> list[tuple[int, int]]:
         """(sender, receiver) pairs: leaders from domain to domain, then neighbours within each domain."""
-        home = self.domain_of[self.root]
-        by_domain: dict[int, list[int]] = {home: [self.root]}
+        domain = self.domain_of[self.root]
+        by_domain: dict[int, list[int]] = {domain: [self.root]}
         for rank in sorted(
             self.needers, key=lambda rank: (self.domain_of[rank], not self.has_nic[rank], rank)
         ):

@@ -5,10 +5,10 @@ This finds its way on ports of any speed, one transfer at a time; rotation is fa
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
-from reshard_planner.atoms import Ranks
 from reshard_planner.capacities import Capacities
+from reshard_planner.demand import group_by_domain
 from reshard_planner.routing.items import Item
 from reshard_planner.routing.loads import Loads
 from reshard_planner.routing.problem import Problem
@@ -20,7 +20,7 @@ def assign(problem: Problem, items: list[Item], *, relays: bool) -> list[list[Tr
     """Choose the transfers of every item in turn, always over the least loaded ports."""
     loads = Loads(problem.ports, Capacities(problem.ports, problem.spec.ranks))
     slack = float(problem.bound.t0)
-    by_domain = cache(partial(_by_domain, loads.domain_of))
+    by_domain = cache(lambda ranks: group_by_domain(ranks, loads.domain_of))
     transfers = []
     for turn, item in enumerate(items):
         tree: list[Transfer] = []
@@ -40,13 +40,6 @@ def assign(problem: Problem, items: list[Item], *, relays: bool) -> list[list[Tr
             _fan_out(seeds, rest, item.nbytes, loads, turn, slack, tree)
         transfers.append(tree)
     return transfers
-
-
-def _by_domain(domain_of: list[int], ranks: Ranks) -> dict[int, Ranks]:
-    found: dict[int, list[int]] = {}
-    for rank in ranks:
-        found.setdefault(domain_of[rank], []).append(rank)
-    return {domain: tuple(members) for domain, members in found.items()}
 
 
 def _cross(
@@ -87,7 +80,7 @@ def _fan_out(
         sender, done = loads.sender(seeds, nbytes, turn)
         if done > slack and helpers:
             sender, _ = loads.sender(seeds + helpers, nbytes, turn)
-        loads.add_nvlink(sender, receiver, nbytes)
+        loads.add_nvlink(sender, nbytes)
         tree.append((sender, receiver, Medium.NVLINK))
         if sender in seeds:
             helpers.append(receiver)

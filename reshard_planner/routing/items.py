@@ -9,8 +9,7 @@ import numpy as np
 
 from reshard_planner.box import Box
 from reshard_planner.demand import Demand, Geometry
-from reshard_planner.dtypes import DTYPE_BITS
-from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, cut_dims, split_box
+from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, split_box
 from reshard_planner.routing.problem import Problem
 from reshard_planner.spec.values import byte_step
 
@@ -76,7 +75,7 @@ def _split(
     boxes = boxes_of(geometry, demand)
     if limit is None or nbytes <= limit:
         return [Item(demand, group, nbytes, tuple(boxes))]
-    bits = DTYPE_BITS[geometry.sample.dtype]
+    bits = geometry.sample.bits
     items: list[Item] = []
     for box in boxes:
         size = box.volume * bits // 8
@@ -84,6 +83,3 @@ def _split(
         pieces = split_box(box, parts, byte_step(bits))
         items.extend(Item(demand, group, piece.volume * bits // 8 * tensors, (piece,)) for piece in pieces)
     return items
-
-
-__all__ = ["Item", "cut_dims", "make_items"]

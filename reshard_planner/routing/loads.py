@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reshard_planner.capacities import Capacities
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.routing.forest import Forest
+from reshard_planner.routing.nics import NicPorts
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
 from reshard_planner.transfer import Medium
@@ -32,7 +33,6 @@ class Loads:
         groups = len(ports.nic_bytes_per_s)
         self.nic_in = [0] * groups
         self.nic_out = [0] * groups
-        self.nvlink_in = [0] * len(self.domain_of)
         self.nvlink_out = [0] * len(self.domain_of)
         self._usable: dict[tuple[int, ...], tuple[int, ...]] = {}
 
@@ -102,20 +102,9 @@ class Loads:
         self.nic_out[group[src]] += nbytes
         self.nic_in[group[dst]] += nbytes
 
-    def add_nvlink(self, src: int, dst: int, nbytes: int) -> None:
-        """Count a transfer within a domain."""
+    def add_nvlink(self, src: int, nbytes: int) -> None:
+        """Count a transfer within a domain; what arrives is the same whoever sends it."""
         self.nvlink_out[src] += nbytes
-        self.nvlink_in[dst] += nbytes
-
-    def busiest(self) -> float:
-        """Time of the busiest port, in seconds."""
-        rate, nvlink = self.capacities.nic_rate, self.capacities.nvlink
-        times = [0.0]
-        for loads in (self.nic_in, self.nic_out):
-            times.extend(load / speed for load, speed in zip(loads, rate, strict=True) if load)
-        for loads in (self.nvlink_in, self.nvlink_out):
-            times.extend(load / speed for load, speed in zip(loads, nvlink, strict=True) if load)
-        return max(times)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,27 +137,25 @@ class PortTimes:
 def measure_ports(spec: ReshardSpec, ports: Ports, forests: Sequence[Forest]) -> PortTimes:
     """What forests load every port with."""
     groups, size, pods = len(ports.nic_bytes_per_s), len(ports.domain), len(ports.uplink_bytes_per_s)
+    nics = NicPorts(ports)
     nic, nvlink, uplink = np.zeros((2, groups)), np.zeros((2, size)), np.zeros((2, pods))
     for forest in forests:
         bits = spec.tensors[forest.members[0].tensors[0]].bits
-        nbytes = (np.prod(forest.hi - forest.lo, axis=1, dtype=np.int64) * bits // 8)[forest.piece]
+        for at, sending in enumerate((False, True)):
+            nic[at] += nics.loads(forest, bits, sending=sending)[:groups]
+        nbytes = forest.nbytes(bits)
         crosses, stays = forest.medium == Medium.NETWORK, forest.medium == Medium.NVLINK
         for member in forest.members:
-            ends = [
-                ranks if member.ranks is None else member.ranks[ranks] for ranks in (forest.dst, forest.src)
-            ]
-            leaves = crosses & (ports.pod[ends[0]] != ports.pod[ends[1]]) if pods else crosses
-            count = len(member.tensors)
+            weights = nbytes * len(member.tensors)
+            ends = [member.rename(ranks) for ranks in (forest.dst, forest.src)]
             for at, ranks in enumerate(ends):
-                group = ports.nic_group[ranks[crosses]]
-                nic[at] += np.bincount(group, weights=nbytes[crosses], minlength=groups) * count
-                nvlink[at] += np.bincount(ranks[stays], weights=nbytes[stays], minlength=size) * count
-                if pods:
-                    pod = ports.pod[ranks[leaves]]
-                    inside = pod >= 0
-                    uplink[at] += (
-                        np.bincount(pod[inside], weights=nbytes[leaves][inside], minlength=pods) * count
-                    )
+                nvlink[at] += np.bincount(ranks[stays], weights=weights[stays], minlength=size)
+            if not pods:
+                continue
+            between = [ports.pod[ranks] for ranks in ends]
+            for at, pod in enumerate(between):
+                leaves = crosses & (between[0] != between[1]) & (pod >= 0)
+                uplink[at] += np.bincount(pod[leaves], weights=weights[leaves], minlength=pods)
     nic /= ports.nic_bytes_per_s
     nvlink /= np.maximum(1, ports.nvlink_bytes_per_s)
     uplink /= ports.uplink_bytes_per_s
@@ -183,7 +170,7 @@ def most_peers(forests: Sequence[Forest], medium: Medium) -> int:
         pairs = np.unique(forest.src[at] << 32 | forest.dst[at])
         src, dst = pairs >> 32, pairs & 0xFFFFFFFF
         for member in forest.members:
-            here, there = (src, dst) if member.ranks is None else (member.ranks[src], member.ranks[dst])
+            here, there = member.rename(src), member.rename(dst)
             keys.extend((here << 32 | there, there << 32 | here))
     if not keys:
         return 0

@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.demand import Demand
+from reshard_planner.routing.forest import Forest
 from reshard_planner.topology import Ports
+from reshard_planner.transfer import Medium
+
+Floats = NDArray[np.float64]
 
 
 class NicPorts:
@@ -38,6 +42,20 @@ class NicPorts:
         lending = np.flatnonzero((sharers > 0) & lacks[ports.nic_domain])
         own[lending] = share[ports.nic_domain[lending]] * sharers[lending]
         self.lent_bytes_per_s = np.concatenate((own, share[ports.domain]))
+
+    def loads(self, forest: Forest, bits: int, *, sending: bool) -> Floats:
+        """Bytes that a forest's tensors move over each port in one direction, float64 of shape (ports,)."""
+        network = np.flatnonzero(forest.medium == Medium.NETWORK)
+        ranks = (forest.src if sending else forest.dst)[network]
+        nbytes = forest.nbytes(bits)[network]
+        loads = np.zeros(len(self.bytes_per_s))
+        for member in forest.members:
+            loads += np.bincount(
+                self.of_rank[member.rename(ranks)],
+                weights=nbytes * len(member.tensors),
+                minlength=len(loads),
+            )
+        return loads
 
 
 def must_borrow(demands: Iterable[Demand], ports: Ports) -> bool:

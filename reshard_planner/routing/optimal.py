@@ -1,13 +1,20 @@
-"""The strategy ``optimal``: least payload, loads spread over all NICs and NVLink ports.
+"""The strategy ``optimal``: least payload, loads spread over all NICs, NVLink ports and uplinks.
 
-Every domain in need takes in every byte once. Whole classes rotate over holders, receiving needers and, where
-the holders' NICs alone are too slow, relays. Only if the busiest port then stays above 1.01 T0, or a domain
-takes in unevenly, are tensors of one geometry routed apart, and classes split, more and more finely.
+Every domain in need takes in every byte once. Ways are tried in order of what they cost in messages, until
+one keeps the busiest port within 1 % of the least time and lets domains take in evenly:
+
+1. turns: whole classes rotate over holders, receivers and relays; then tensors of one geometry are routed
+   apart, and classes split, more and more finely. Where T0 exceeds T*, what a NIC has no time for spills over
+   to those of neighbours.
+2. programs: with pods, trees are packed; else, and where that fails, flows are laid out on tapes.
+3. one by one: every item takes the ports that are least loaded so far.
+
+Of all that was tried the best is taken. Reasons: docs/adr/0012-turns-then-a-program.md, 0013-proxies.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -21,10 +28,12 @@ from reshard_planner.routing.greedy import assign
 from reshard_planner.routing.items import make_items
 from reshard_planner.routing.loads import PortTimes, measure_ports, most_peers
 from reshard_planner.routing.nics import must_borrow
+from reshard_planner.routing.packing import pack_trees
 from reshard_planner.routing.problem import Problem, Strategy
 from reshard_planner.routing.realize import realize
 from reshard_planner.routing.rotation import Rotation
 from reshard_planner.routing.spill import spill
+from reshard_planner.routing.tapes import FlowTape
 from reshard_planner.routing.trees import build_forests
 from reshard_planner.spec.values import MAX_PEERS, Options
 from reshard_planner.transfer import Medium
@@ -96,37 +105,60 @@ def _excess_peers(options: Options, forests: list[Forest]) -> int:
 
 
 def _candidates(problem: Problem, *, proxies: bool, borrow: bool) -> Iterator[list[Forest]]:
-    """Forests by rotation, from coarse to fine, then by the fluid optimum, or over the least loaded ports."""
+    """Forests in the order of the module's text."""
     time = float(problem.bound.time if proxies else problem.bound.t0)
-    rotation = Rotation(problem, time)
     coarsest = _coarsest_nbytes(problem)
     limits = [None, *(max(1, coarsest >> shift) for shift in range(FINEST.bit_length()))]
-    uplinks = len(problem.ports.uplink_bytes_per_s) > 0
-    variants = list(product((False, True), (False, True) if uplinks else (False,)))
-    rows = -1
+    yield from _turns(problem, limits, time, proxies=proxies, borrow=borrow)
+    found = False
+    for forests in _programs(problem, time, proxies=proxies):
+        found = True
+        yield forests
+    if not found and not proxies:
+        yield from _one_by_one(problem, limits)
+
+
+def _turns(
+    problem: Problem, limits: Sequence[int | None], time_s: float, *, proxies: bool, borrow: bool
+) -> Iterator[list[Forest]]:
+    """Forests by rotation, from coarse to fine, and what becomes of them where neighbours relieve NICs."""
+    rotation = Rotation(problem, time_s)
+    full = (False, True) if rotation.has_split_copies else (False,)
+    pods = (False, True) if len(problem.ports.uplink_bytes_per_s) else (False,)
+    rows: dict[tuple[bool, bool], int] = {}
     for limit in limits:
-        for full, pods in variants:
-            forests = rotation.route(limit, full=full, pods=pods)
+        for variant in product(full, pods):
+            forests = rotation.route(limit, full=variant[0], pods=variant[1])
             count = sum(len(forest.piece) for forest in forests)
-            if count == rows:
-                break
+            if rows.get(variant) == count:
+                continue
+            rows[variant] = count
             if not borrow:
                 yield forests
             if proxies:
-                relieved = spill(problem, forests, time * (1 + SPARE))
+                relieved = spill(problem, forests, time_s * (1 + SPARE))
                 if relieved is not None:
                     yield relieved
-        if count > MAX_CHOICES:
+        if max(rows.values()) > MAX_CHOICES:
             break
-        rows = count
-    found = False
-    for lenders in _lenders(problem) if proxies else (frozenset[int](),):
-        flows = find_flows(problem, lenders)
+
+
+def _programs(problem: Problem, time_s: float, *, proxies: bool) -> Iterator[list[Forest]]:
+    """Forests by linear programs, where those are small enough."""
+    choices = list(_proxy_domains(problem)) if proxies else [frozenset[int]()]
+    if len(problem.ports.uplink_bytes_per_s):
+        for domains in choices:
+            packings = pack_trees(problem, domains, time_s)
+            if packings is not None:
+                yield build_forests(problem, *realize(problem, packings))
+    for domains in choices:
+        flows = find_flows(problem, domains)
         if flows is not None:
-            found = True
-            yield build_forests(problem, *realize(problem, flows))
-    if found or proxies:
-        return
+            yield build_forests(problem, *realize(problem, [FlowTape(problem, flow) for flow in flows]))
+
+
+def _one_by_one(problem: Problem, limits: Sequence[int | None]) -> Iterator[list[Forest]]:
+    """Forests over the least loaded ports, from coarse to fine; uplinks of pods are left out of account."""
     tried: set[tuple[int, bool]] = set()
     for limit in limits:
         items, groups = make_items(problem, limit)
@@ -138,27 +170,28 @@ def _candidates(problem: Problem, *, proxies: bool, borrow: bool) -> Iterator[li
                 yield build_forests(problem, items, groups, assign(problem, items, relays=relays))
 
 
-def _lenders(problem: Problem) -> Iterator[frozenset[int]]:
+def _proxy_domains(problem: Problem) -> Iterator[frozenset[int]]:
     """Domains whose ranks may lend their NICs: those whose NICs differ, then all."""
     ports = problem.ports
     ranks = np.array(problem.spec.ranks, dtype=np.int64)
     rates = np.append(ports.nic_bytes_per_s, 0)[ports.nic_group[ranks]]
-    homes = ports.domain[ranks]
-    least = np.full(int(homes.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    domains = ports.domain[ranks]
+    least = np.full(int(domains.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     most = np.zeros(len(least), dtype=np.int64)
-    np.minimum.at(least, homes, rates)
-    np.maximum.at(most, homes, rates)
+    np.minimum.at(least, domains, rates)
+    np.maximum.at(most, domains, rates)
     yield frozenset(np.flatnonzero(least < most).tolist())
-    yield frozenset(homes.tolist())
+    yield frozenset(domains.tolist())
 
 
 def _coarsest_nbytes(problem: Problem) -> int:
-    """What the slowest port that matters carries in the shortest time that matters, in bytes."""
+    """What a port of middle speed carries in the shortest time that matters, in bytes."""
     crossing = any(demand.needing_domains for demand in problem.demands)
     rates = problem.ports.nic_bytes_per_s if crossing else problem.ports.nvlink_bytes_per_s
-    slowest = min((speed for speed in rates.tolist() if speed), default=1)
+    speeds = sorted(speed for speed in rates.tolist() if speed)
+    middle = speeds[len(speeds) // 2] if speeds else 1
     shortest = min([problem.bound.t0, *(time for _, time in problem.bound.ingress if time)])
-    return max(1, int(shortest * slowest))
+    return max(1, int(shortest * middle))
 
 
 def _relaying(problem: Problem) -> list[bool]:

@@ -6,14 +6,15 @@ neighbour's spare time is. So a slow or missing NIC costs the fewest further pie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.box import Box
-from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, cut_dims
+from reshard_planner.demand import Member
+from reshard_planner.routing.cuts import split_at
 from reshard_planner.routing.forest import NO_TILE, ROOT, Forest
 from reshard_planner.routing.nics import NicPorts
 from reshard_planner.routing.problem import Problem
@@ -23,9 +24,6 @@ from reshard_planner.transfer import Medium, Role
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-FINEST_PARTS = 100
-"""A piece is cut along the outermost dimension that has this many steps, so that cuts can fall anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +72,26 @@ def spill(problem: Problem, forests: Sequence[Forest], time_s: float) -> list[Fo
     return spilt
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Crossings:
+    """The network rows of a forest in one direction, sorted by the port that the sample's rank has.
+
+    Attributes:
+        rows: the rows, int64 of shape (rows,).
+        port: port of each, ascending, likewise.
+        nbytes: bytes of each over that port, in all tensors of the members whose rank has the same port.
+    """
+
+    rows: Ints
+    port: Ints
+    nbytes: Floats
+
+    def of(self, port: int) -> slice:
+        """Where the rows of a port stand."""
+        first, stop = np.searchsorted(self.port, (port, port + 1)).tolist()
+        return slice(first, stop)
+
+
 class _Budget:
     """Loads of the NICs against what they can carry; a rank without one has a port that carries nothing."""
 
@@ -84,18 +102,36 @@ class _Budget:
         self.port = nics.of_rank
         self.room = np.floor(nics.bytes_per_s * time_s)
         self.ranks = np.array(problem.spec.ranks, dtype=np.int64)
+        self.known: dict[int, Ints] = {}
         self.forests = forests
-        self.nbytes = [_row_nbytes(problem, forest) for forest in forests]
-        self.loads = {sending: np.zeros(len(self.room)) for sending in (False, True)}
-        for forest, nbytes in zip(forests, self.nbytes, strict=True):
-            network = forest.medium == Medium.NETWORK
-            for member in forest.members:
-                for sending, ranks in ((False, forest.dst), (True, forest.src)):
-                    here = ranks if member.ranks is None else member.ranks[ranks]
-                    weights = nbytes[network] * len(member.tensors)
-                    self.loads[sending] += np.bincount(
-                        self.port[here[network]], weights=weights, minlength=len(self.room)
-                    )
+        bits = [problem.spec.tensors[forest.members[0].tensors[0]].bits for forest in forests]
+        self.loads: dict[bool, Floats] = {}
+        self.crossings: dict[bool, list[_Crossings]] = {}
+        self.users: dict[bool, dict[int, list[int]]] = {}
+        for sending in (False, True):
+            loads = np.zeros(len(self.room))
+            for forest, width in zip(forests, bits, strict=True):
+                loads += nics.loads(forest, width, sending=sending)
+            self.loads[sending] = loads
+            found = [
+                self._find_crossings(forest, width, sending=sending)
+                for forest, width in zip(forests, bits, strict=True)
+            ]
+            self.crossings[sending] = found
+            users = self.users[sending] = {}
+            for number, crossings in enumerate(found):
+                for port in np.unique(crossings.port).tolist():
+                    users.setdefault(port, []).append(number)
+
+    def _find_crossings(self, forest: Forest, bits: int, *, sending: bool) -> _Crossings:
+        ranks = forest.src if sending else forest.dst
+        rows = np.flatnonzero(forest.medium == Medium.NETWORK)
+        rows = rows[np.argsort(self.port[ranks[rows]], kind="stable")]
+        port = self.port[ranks[rows]]
+        times = np.zeros(len(rows))
+        for member in forest.members:
+            times[self.port[member.rename(ranks[rows])] == port] += len(member.tensors)
+        return _Crossings(rows, port, forest.nbytes(bits)[rows] * times)
 
     def overloaded(self, *, sending: bool) -> list[int]:
         """Ports without time for their load."""
@@ -104,23 +140,23 @@ class _Budget:
     def relieve(self, port: int, detours: list[list[Detour]], *, sending: bool) -> bool:
         """Plan the detours of one port; returns whether neighbours have enough room."""
         load, room = self.loads[sending], self.room
-        home = int(self.domain[self.ranks[self.port[self.ranks] == port][0]])
-        lenders = [
+        domain = int(self.domain[self.ranks[self.port[self.ranks] == port][0]])
+        neighbours = [
             rank
-            for rank in self.ranks[self.domain[self.ranks] == home].tolist()
+            for rank in self.ranks[self.domain[self.ranks] == domain].tolist()
             if room[self.port[rank]] > load[self.port[rank]] and self._lends(rank, port, sending=sending)
         ]
         tape = list(self._tape(port, sending=sending))
         total = sum(weight for _, _, weight in tape)
         left = [(ROOT, max(0.0, total - (load[port] - room[port])))]
-        for rank in lenders:
-            lender = self.port[rank]
-            spare = room[lender] - load[lender]
+        for rank in neighbours:
+            relief = self.port[rank]
+            spare = room[relief] - load[relief]
             short = total - sum(amount for _, amount in left)
             took = min(short, spare)
             if took > 0:
                 left.append((rank, took))
-                load[lender] += took
+                load[relief] += took
         if total - sum(amount for _, amount in left) > 1:
             return False
         load[port] = min(load[port], room[port])
@@ -144,37 +180,35 @@ class _Budget:
         """Whether a rank stands beside the port's ranks in every member, and does not share their NIC."""
         if self.port[rank] == port:
             return False
-        for forest in self.forests:
+        for number in self.users[sending].get(port, ()):
+            forest, crossings = self.forests[number], self.crossings[sending][number]
+            row = crossings.rows[crossings.of(port).start]
+            mine = (forest.src if sending else forest.dst)[row]
             for member in forest.members:
-                if member.ranks is None:
-                    continue
-                ranks = forest.src if sending else forest.dst
-                mine = ranks[self.port[ranks] == port]
-                if len(mine) and self.domain[member.ranks[rank]] != self.domain[member.ranks[mine[0]]]:
+                renamed = member.rename(np.array((rank, mine)))
+                here, there = self.domain[renamed].tolist()
+                if here != there or self._stands_for_another(number, member, rank):
                     return False
         return True
 
-    def _tape(self, port: int, *, sending: bool) -> list[tuple[int, int, float]]:
+    def _stands_for_another(self, number: int, member: Member, rank: int) -> bool:
+        """Whether a rank that a forest does not know stands for one of its ranks in a member."""
+        if member.ranks is None:
+            return False
+        if number not in self.known:
+            self.known[number] = np.unique(
+                np.concatenate((self.forests[number].src, self.forests[number].dst))
+            )
+        known = self.known[number]
+        return rank not in known and bool((member.ranks[known] == member.ranks[rank]).any())
+
+    def _tape(self, port: int, *, sending: bool) -> Iterable[tuple[int, int, float]]:
         """Forest, row and bytes over the port of every network row that loads it."""
-        found = []
-        for number, (forest, nbytes) in enumerate(zip(self.forests, self.nbytes, strict=True)):
-            ranks = forest.src if sending else forest.dst
-            rows = np.flatnonzero((forest.medium == Medium.NETWORK) & (self.port[ranks] == port))
-            for row in rows.tolist():
-                rank = int(ranks[row])
-                times = sum(
-                    len(member.tensors)
-                    for member in forest.members
-                    if member.ranks is None or self.port[member.ranks[rank]] == port
-                )
-                found.append((number, row, float(nbytes[row]) * times))
-        return found
-
-
-def _row_nbytes(problem: Problem, forest: Forest) -> Ints:
-    bits = problem.spec.tensors[forest.members[0].tensors[0]].bits
-    sizes: Ints = np.prod(forest.hi - forest.lo, axis=1, dtype=np.int64) * bits // 8
-    return sizes[forest.piece]
+        for number in self.users[sending].get(port, ()):
+            crossings = self.crossings[sending][number]
+            at = crossings.of(port)
+            for row, nbytes in zip(crossings.rows[at].tolist(), crossings.nbytes[at].tolist(), strict=True):
+                yield number, row, nbytes
 
 
 def _apply(problem: Problem, forest: Forest, detours: Sequence[Detour]) -> Forest:
@@ -214,33 +248,18 @@ class _Cut:
 
 
 def _cut_pieces(forest: Forest, shares: dict[int, set[float]], bits: int) -> _Cut:
-    """Cut pieces at shares of them, to whole steps."""
+    """Cut pieces at shares of them."""
     step = byte_step(bits)
     whole = np.array([piece for piece in range(len(forest.lo)) if piece not in shares], dtype=np.int64)
     los, his = [forest.lo[whole]], [forest.hi[whole]]
     owners, middles = [whole], [np.full(len(whole), 0.5)]
-    chosen = sorted(shares)
-    dims = cut_dims(forest.lo[chosen], forest.hi[chosen], FINEST_PARTS, step)
-    for piece, dim in zip(chosen, dims.tolist(), strict=True):
-        lo, hi = forest.lo[piece : piece + 1], forest.hi[piece : piece + 1]
-        align = step if dim == lo.shape[1] - 1 else 1
-        steps = int(hi[0, dim] - lo[0, dim]) // align if dim >= 0 else 0
-        nbytes = int(np.prod(hi - lo)) * bits // 8
-        least = max(1, -(-LEAST_PIECE_NBYTES * steps // max(1, nbytes)))
-        bounds = [0]
-        for share in sorted(shares[piece]):
-            at = round(share * steps)
-            if at - bounds[-1] >= least and steps - at >= least:
-                bounds.append(at)
-        part_lo, part_hi = lo.repeat(len(bounds), axis=0), hi.repeat(len(bounds), axis=0)
-        ends = np.array([*bounds, steps], dtype=np.int64)
-        if len(bounds) > 1:
-            part_lo[:, dim] = lo[0, dim] + ends[:-1] * align
-            part_hi[:-1, dim] = lo[0, dim] + ends[1:-1] * align
-        los.append(part_lo)
-        his.append(part_hi)
-        owners.append(np.full(len(bounds), piece))
-        middles.append((ends[:-1] + ends[1:]) / 2 / max(1, steps) if steps else np.array([0.5]))
+    for piece in sorted(shares):
+        box = Box(tuple(forest.lo[piece].tolist()), tuple(forest.hi[piece].tolist()))
+        parts = split_at(box, sorted(shares[piece]), bits, step)
+        los.append(np.array([part.lo for part, _ in parts], dtype=np.int64))
+        his.append(np.array([part.hi for part, _ in parts], dtype=np.int64))
+        owners.append(np.full(len(parts), piece))
+        middles.append(np.array([middle for _, middle in parts]))
     owner = np.concatenate(owners)
     order = np.argsort(owner, kind="stable")
     owner = owner[order]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reshard_planner.box import Box
 from reshard_planner.demand import Demand, Member
 from reshard_planner.routing.forest import NO_TILE, ROOT, Forest, ForestBuilder
@@ -18,7 +20,7 @@ def build_forests(
     problem: Problem,
     items: list[Item],
     groups: list[tuple[int, ...]],
-    transfers: list[list[Transfer]],
+    transfers: Sequence[Sequence[Transfer]],
 ) -> list[Forest]:
     """Write the chosen transfers as forests, in order of groups, classes and pieces."""
     forests = [ForestBuilder((Member(tensors, None),)) for tensors in groups]
@@ -37,7 +39,7 @@ def build_forests(
 
 
 def _add_tree(
-    forest: ForestBuilder, box: Box, demand: Demand, transfers: list[Transfer], tiles: SideTiles
+    forest: ForestBuilder, box: Box, demand: Demand, transfers: Sequence[Transfer], tiles: SideTiles
 ) -> None:
     """Add one piece, the copies of its holders that need it themselves, and its transfers."""
     piece = forest.add_piece(box)

@@ -3,14 +3,13 @@
 from reshard_planner.schedule.cutting import count_ops, equal_cuts, time_forests, wanted_pace
 from reshard_planner.schedule.loads import Workload, measure
 from reshard_planner.schedule.placing import assign_rounds
-from reshard_planner.schedule.values import Pace, Timing, Units, alpha_s
+from reshard_planner.schedule.values import Pace, Timing, Units
 
 __all__ = [
     "Pace",
     "Timing",
     "Units",
     "Workload",
-    "alpha_s",
     "assign_rounds",
     "count_ops",
     "equal_cuts",

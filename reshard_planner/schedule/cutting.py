@@ -17,7 +17,7 @@ from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.problem import Problem
 from reshard_planner.schedule.colouring import Bundles, colour, shards_of
 from reshard_planner.schedule.loads import ForestLoads, Workload
-from reshard_planner.schedule.values import Floats, Ints, Pace, Timing, alpha_s, sum_by
+from reshard_planner.schedule.values import BUFFERS_PER_DIRECTION, Floats, Ints, Pace, Timing, sum_by
 
 PACK_AND_UNPACK = 2
 """Stages of the pipeline beside the transfers."""
@@ -37,11 +37,14 @@ NEARLY_EQUAL = 16
 REPEAT = 1 / 2000
 """What one more chunk of all pieces, so one more operation per row, counts as: a share of the whole time."""
 
-BUFFERS_PER_DIRECTION = 2
-"""Staging buffers per direction, as executors have them."""
-
 SLIVERS = 0.1
 """Share of a forest's bytes that may be cut finer than messages should be, to keep pace with the rest."""
+
+MOST_TOGETHER = 1.0
+"""Share of staging that a unit may fill together with the average of all other forests."""
+
+LEAST_ROOM = 0.3
+"""Share of staging that a unit may fill in any case."""
 
 STAGING_FILL = 0.75
 """Share of the staging budget that rounds of average load may fill."""
@@ -54,12 +57,14 @@ def wanted_pace(problem: Problem, workload: Workload) -> Pace:
     rounds = 1
     if busiest_s:
         depth = max((int(loads.depths.max(initial=0)) for loads in workload.forests), default=0)
-        alpha = alpha_s(problem.spec.topology)
+        alpha = problem.spec.topology.alpha_s
         best = float(MAX_ROUNDS)
         if alpha:
             best = sqrt(options.lag * (depth + PACK_AND_UNPACK) * busiest_s / alpha)
-        staged = BUFFERS_PER_DIRECTION * workload.most_nbytes / (STAGING_FILL * options.staging_nbytes)
-        rounds = max(1, min(MAX_ROUNDS, workload.steps, round(best)), ceil(staged))
+        staged = workload.totals[workload.table.first_staging :] * _staging_factor(
+            workload, options.staging_nbytes
+        )
+        rounds = max(1, min(MAX_ROUNDS, workload.steps, round(best)), ceil(staged.max(initial=0.0)))
     return Pace(rounds, options.staging_nbytes, options.min_message_nbytes)
 
 
@@ -72,8 +77,13 @@ def shares(workload: Workload, pace: Pace) -> Floats:
     factor = np.zeros(workload.table.count)
     if workload.busiest_s:
         factor[:] = pace.rounds / workload.busiest_s
-    factor[workload.table.first_staging :] = BUFFERS_PER_DIRECTION / (STAGING_FILL * pace.staging_nbytes)
+    factor[workload.table.first_staging :] = _staging_factor(workload, pace.staging_nbytes)
     return factor
+
+
+def _staging_factor(workload: Workload, nbytes: int) -> Floats:
+    """Factor that turns the bytes that each rank stages per direction into shares of a round's."""
+    return BUFFERS_PER_DIRECTION / (STAGING_FILL * nbytes * workload.staging_shares)
 
 
 def time_forests(problem: Problem, forests: Sequence[Forest], workload: Workload, pace: Pace) -> list[Timing]:
@@ -89,12 +99,27 @@ def time_forests(problem: Problem, forests: Sequence[Forest], workload: Workload
     timings = []
     for forest, loads in zip(forests, workload.forests, strict=True):
         part, chunks = _Cutting(
-            problem, forest, loads, factor, workload.table.first_staging, pace.min_message_nbytes
+            problem,
+            forest,
+            loads,
+            _beside_others(workload, loads, factor, pace),
+            workload.table.first_staging,
+            pace.min_message_nbytes,
         ).cut()
         dims = chunk_dims(loads.steps, chunks[part])
         offset = loads.depths * problem.spec.options.lag
         timings.append(Timing(offset, part[loads.root], dims[loads.root], chunks))
     return timings
+
+
+def _beside_others(workload: Workload, loads: ForestLoads, factor: Floats, pace: Pace) -> Floats:
+    """The factors for one forest, whose units find staging filled by all other forests on average."""
+    first = workload.table.first_staging
+    own = sum_by(loads.port, loads.load, len(factor))[first:] * loads.tensors
+    others = np.maximum(0.0, workload.totals[first:] - own) * factor[first:] / pace.rounds
+    found = factor.copy()
+    found[first:] /= np.clip(MOST_TOGETHER - others, LEAST_ROOM, 1.0)
+    return found
 
 
 def chunk_dims(steps: Ints, chunks: Ints) -> Ints:
@@ -176,6 +201,8 @@ class _Cutting:
             return trees, np.ones(1, dtype=np.int64)
         bundles = self._bundles(np.arange(len(trees)))
         allowed = self._allowed(ceil(largest / FULL / bundles.most_even))
+        alone = np.zeros(len(trees))  # share that each tree takes of a round at its busiest port
+        np.maximum.at(alone, loads.tree, loads.load * self.factor[loads.port])
         part = trees
         chunks: list[int] = []
         for count in np.unique(allowed)[::-1].tolist():
@@ -183,7 +210,8 @@ class _Cutting:
             some = bundles if len(chosen) == len(trees) else self._bundles(chosen)
             dealt, parts = self._deal(chosen, some, count)
             part[chosen] = dealt + len(chunks)
-            finer = int(self._allowed(ceil(some.busiest / FULL / parts))[chosen].min())
+            share = max(some.busiest / parts, float(alone[chosen].max()))
+            finer = int(self._allowed(ceil(share / FULL))[chosen].min())
             chunks.extend([max(count, finer)] * parts)
         return part, np.array(chunks, dtype=np.int64)
 

@@ -115,23 +115,26 @@ def find_kinds(
             )
 
 
-def merge_alike(kinds: Sequence[Kind], ports: int, ranks: int) -> tuple[list[Kind], int, int]:
+def merge_alike(
+    kinds: Sequence[Kind], staged: NDArray[np.bool_], ranks: int
+) -> tuple[list[Kind], NDArray[np.bool_], int]:
     """Keep one of the ports that every kind loads alike, and one of the ranks with alike peers.
 
     Args:
         kinds: all kinds of a plan.
-        ports: number of watched ports.
+        staged: whether each watched port is a buffer of staging.
         ranks: number of ranks.
 
-    Returns the kinds with ports and ranks numbered anew, and the numbers of both.
+    Returns the kinds with ports and ranks numbered anew, which of the ports are staging, and the number of
+    ranks.
     """
     seeds = mix(np.arange(2 * len(kinds) + 2, dtype=np.int64)) / 2.0**63
-    by_port, by_rank = np.zeros(ports), np.zeros(ranks)
+    by_port, by_rank = np.zeros(len(staged)), np.zeros(ranks)
     for kind, first, second in zip(kinds, seeds[::2], seeds[1::2], strict=False):
-        by_port += sum_by(kind.port, (first + kind.slot) * first * kind.load, ports)
+        by_port += sum_by(kind.port, (first + kind.slot) * first * kind.load, len(staged))
         for peers in kind.peers:
             by_rank[peers.ranks] += (second + peers.slot) * second * peers.counts
-    port_number, ports = _alike(by_port)
+    port_number, _ = _alike(by_port + staged)
     rank_number, ranks = _alike(by_rank)
     merged = []
     for kind in kinds:
@@ -151,7 +154,7 @@ def merge_alike(kinds: Sequence[Kind], ports: int, ranks: int) -> tuple[list[Kin
                 peers=tuple(kept),
             )
         )
-    return merged, ports, ranks
+    return merged, staged[port_number >= 0], ranks
 
 
 def _alike(values: Floats) -> tuple[Ints, int]:

@@ -17,15 +17,20 @@ MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(2
 """Odd factors and a shift that spread numbers over 64 bits."""
 
 
+LEAST_SHARE = 0.25
+"""Share of its staging that a rank sets aside for the direction in which it moves less."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PortTable:
     """All ports and directions under one numbering.
 
-    NICs outwards come first, then NVLink outwards, NICs inwards and NVLink inwards; last the staging of each
-    rank, whose load is counted in bytes instead of seconds.
+    NICs outwards come first, then NVLink outwards, NICs inwards and NVLink inwards; last the buffers in
+    which each rank stages what it sends, and those for what it receives; their load is counted in bytes
+    instead of seconds.
 
     Attributes:
-        number: port of each kind and rank, shape (5, ranks); -1 where a rank has no NIC.
+        number: port of each kind and rank, shape (6, ranks); -1 where a rank has no NIC.
         bytes_per_s: rate of each port; 1 for staging.
         first_staging: number of the first rank's staging.
     """
@@ -42,9 +47,12 @@ class PortTable:
         each = np.arange(ranks, dtype=np.int64)
         side = groups + ranks
         nic_in = np.where(ports.nic_group < 0, -1, ports.nic_group + side)
-        number = np.stack((ports.nic_group, groups + each, nic_in, side + groups + each, 2 * side + each))
+        staged = 2 * side + each
+        number = np.stack(
+            (ports.nic_group, groups + each, nic_in, side + groups + each, staged, staged + ranks)
+        )
         rates = np.maximum(1, np.concatenate((ports.nic_bytes_per_s, ports.nvlink_bytes_per_s)))
-        return cls(number, np.concatenate((rates, rates, np.ones(ranks))).astype(np.float64), 2 * side)
+        return cls(number, np.concatenate((rates, rates, np.ones(2 * ranks))).astype(np.float64), 2 * side)
 
     @property
     def count(self) -> int:
@@ -134,9 +142,17 @@ class Workload:
         return float(self.totals[: self.table.first_staging].max(initial=0.0))
 
     @property
-    def most_nbytes(self) -> float:
-        """Most bytes that any rank sends and receives."""
-        return float(self.totals[self.table.first_staging :].max(initial=0.0))
+    def staging_shares(self) -> Floats:
+        """Share of its staging that each rank sets aside to send, and then to receive, shape (2 * ranks,).
+
+        Both directions get buffers for their largest slot, and most ranks do much more of one of them.
+        """
+        send, receive = self.totals[self.table.first_staging :].reshape(2, -1)
+        both = send + receive
+        share = np.divide(send, both, out=np.full(len(both), 0.5), where=both > 0)
+        share = np.where((send > 0) & (receive > 0), np.clip(share, LEAST_SHARE, 1 - LEAST_SHARE), share)
+        shares: Floats = np.maximum(np.concatenate((share, 1 - share)), LEAST_SHARE)
+        return shares
 
 
 def measure(problem: Problem, forests: Sequence[Forest]) -> Workload:
@@ -166,7 +182,7 @@ def _measure(problem: Problem, forest: Forest, table: PortTable) -> ForestLoads:
     src, dst, tree = forest.src[rows], forest.dst[rows], root[forest.piece[rows]]
     over_nvlink = (forest.medium[rows] == Medium.NVLINK).astype(np.int64)
     zero = np.zeros(len(rows), dtype=np.int64)
-    kinds = np.concatenate((over_nvlink, over_nvlink + 2, zero + 4, zero + 4))
+    kinds = np.concatenate((over_nvlink, over_nvlink + 2, zero + 4, zero + 5))
     ends = np.concatenate((src, dst, src, dst))
     port = table.number[kinds, ends]
     kind, rank = np.zeros(table.count, dtype=np.int64), np.zeros(table.count, dtype=np.int64)

@@ -17,13 +17,19 @@ from numpy.typing import NDArray
 
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.problem import Problem
-from reshard_planner.schedule.cutting import FULL, shares
+from reshard_planner.schedule.cutting import FULL, STAGING_FILL, shares
 from reshard_planner.schedule.kinds import Kind, find_kinds, merge_alike
 from reshard_planner.schedule.loads import Workload
-from reshard_planner.schedule.values import Floats, Ints, Pace, Timing, Units
+from reshard_planner.schedule.values import Floats, Ints, Pace, Timing, Units, sum_by
 
 BUSY = 0.05
 """Ports below this share of the busiest one's load are not watched."""
+
+MOST_SHARE = 1e6
+"""Largest share of a round that is told apart from larger ones."""
+
+LARGE = 0.2
+"""Share of a buffer of staging from which on a unit is kept apart from others that fill it."""
 
 TRIES = 12
 """Rounds with room at its busiest port in which a unit is tried, before it goes beyond all others."""
@@ -33,6 +39,9 @@ ROOM = 0.02
 
 OVERLOAD = 0.5
 """What a load beyond a round's share costs, over what it prolongs its slot by."""
+
+OVERFLOW = 1000.0
+"""The same for staging beyond the budget, which no schedule may have."""
 
 TIE = 1e-4
 """Shares of a round that count as nothing."""
@@ -61,7 +70,9 @@ def assign_rounds(
     factor = shares(workload, pace)
     totals = workload.totals * factor
     watched = np.full(len(totals), -1, dtype=np.int64)
-    busy = np.flatnonzero(totals > BUSY * totals.max(initial=0.0))
+    watch = totals > BUSY * totals.max(initial=0.0)
+    watch |= _fills(forests, workload, timings, factor)
+    busy = np.flatnonzero(watch)
     watched[busy] = np.arange(len(busy))
     most_peers = problem.spec.options.max_peers_per_slot
     with_peers = len(problem.spec.ranks) > most_peers + 1
@@ -92,10 +103,31 @@ def assign_rounds(
     turn = np.concatenate(turns)
     chunks = np.array([kind.chunks for kind in kinds], dtype=np.int64)[kind_of]
     order = np.lexsort((chunk, batch, kind_of, turn))
-    merged, ports, ranks = merge_alike(kinds, len(busy), len(problem.ports.domain))
-    round_of = _Placing(problem, merged, ports, ranks).place(order, kind_of, batch, turn)
+    merged, staged, ranks = merge_alike(
+        kinds, busy >= workload.table.first_staging, len(problem.ports.domain)
+    )
+    round_of = _Placing(problem, merged, staged, ranks).place(order, kind_of, batch, turn)
     order = np.lexsort((chunk, part, tensor, member_of, forest_of, round_of))
     return Units(*(column[order] for column in (forest_of, member_of, tensor, part, chunk, chunks, round_of)))
+
+
+def _fills(
+    forests: Sequence[Forest], workload: Workload, timings: Sequence[Timing], factor: Floats
+) -> NDArray[np.bool_]:
+    """Whether some unit alone fills much of each buffer of staging."""
+    table = workload.table
+    found = np.zeros(table.count, dtype=np.bool_)
+    for forest, loads, timing in zip(forests, workload.forests, timings, strict=True):
+        part = np.zeros(len(loads.nbytes), dtype=np.int64)
+        part[loads.root] = timing.part
+        staged = np.flatnonzero(loads.port >= table.first_staging)
+        key, inverse = np.unique((part[loads.tree[staged]] << 32) | loads.port[staged], return_inverse=True)
+        port = key & 0xFFFFFFFF
+        share = sum_by(inverse.reshape(-1), loads.load[staged], len(key)) / timing.n_chunks[key >> 32]
+        for member in forest.members:
+            numbers = loads.rename(table, port, member.ranks)
+            found[numbers[share * factor[numbers] > LARGE]] = True
+    return found
 
 
 def _units(
@@ -148,6 +180,8 @@ class _Fit:
         starts: first load of each slot.
         slots: slots after the round.
         most: load of a port up to which a slot is not overloaded by the batch.
+        buffers: loads of staging, by position.
+        filled: load of each of these buffers up to which it does not overflow.
         port: the port that decides where to look for room; -1 without loads.
         slot: slots after the round at which it is loaded.
         room: what it may be loaded with before.
@@ -158,6 +192,8 @@ class _Fit:
     starts: Ints
     slots: Ints
     most: float
+    buffers: Ints
+    filled: Shares
     port: int
     slot: int
     room: float
@@ -166,9 +202,12 @@ class _Fit:
 class _Placing:
     """Loads and peers of the slots so far."""
 
-    def __init__(self, problem: Problem, kinds: Sequence[Kind], ports: int, ranks: int) -> None:
+    def __init__(
+        self, problem: Problem, kinds: Sequence[Kind], staged: NDArray[np.bool_], ranks: int
+    ) -> None:
         self.kinds = kinds
-        self.ports = max(1, ports)
+        self.ports = max(1, len(staged))
+        self.staged = staged
         self.most_peers = problem.spec.options.max_peers_per_slot
         self.depth = max((int(kind.slot.max(initial=0)) for kind in kinds), default=0)
         self.depth = max([self.depth, *(peers.slot for kind in kinds for peers in kind.peers)])
@@ -220,11 +259,14 @@ class _Placing:
         chosen, least = turn, np.inf
         for tried in self._candidates(fit, turn):
             self._grow(tried + 1)
-            if self._may_talk(kind, tried):
-                cost = self._cost(fit, tried)
-                if cost < least - TIE:
-                    chosen, least = tried, cost
-            if least <= TIE or (tried >= self.end and least < np.inf):
+            if not self._may_talk(kind, tried):
+                continue
+            cost = self._cost(fit, tried)
+            if cost < least - TIE:
+                chosen, least = tried, cost
+            if least <= TIE or (
+                tried >= self.end and (cost < OVERFLOW * LARGE or tried > self.end + self.depth)
+            ):
                 break
         at = fit.at + chosen * self.ports
         loaded = self.flat[at] + fit.load
@@ -241,26 +283,29 @@ class _Placing:
         return chosen
 
     def _fit(self, kind: Kind, scale: float) -> _Fit:
-        load = (kind.load * scale).astype(np.float32)
+        load = np.minimum(kind.load * scale, MOST_SHARE).astype(np.float32)
         starts = np.flatnonzero(np.diff(kind.slot, prepend=-1))
         leader = int(np.argmax(self.totals[kind.port])) if len(load) else -1
         most = max(FULL, float(kind.whole.max(initial=0.0)) * scale)
         port, slot, room = -1, 0, 0.0
         if leader >= 0:
             port, slot = int(kind.port[leader]), int(kind.slot[leader])
-            room = max(FULL, float(kind.whole[leader]) * scale) - float(load[leader])
-        return _Fit(
-            kind.slot * self.ports + kind.port, load, starts, kind.slot[starts], most, port, slot, room
-        )
+            room = max(FULL, min(MOST_SHARE, float(kind.whole[leader]) * scale)) - float(load[leader])
+        buffers = np.flatnonzero(self.staged[kind.port]) if len(load) else np.zeros(0, dtype=np.int64)
+        filled = np.maximum(np.float32(1 / STAGING_FILL), load[buffers])
+        at = kind.slot * self.ports + kind.port
+        return _Fit(at, load, starts, kind.slot[starts], most, buffers, filled, port, slot, room)
 
     def _cost(self, fit: _Fit, tried: int) -> float:
         """By how much the unit would prolong the slots that it runs in, and overload them."""
         if not len(fit.starts):
             return 0.0
-        busiest = np.maximum.reduceat(self.flat[fit.at + tried * self.ports] + fit.load, fit.starts)
+        loaded = self.flat[fit.at + tried * self.ports] + fit.load
+        busiest = np.maximum.reduceat(loaded, fit.starts)
         longer = np.maximum(0.0, busiest - self.longest[fit.slots + tried]).sum()
         over = np.maximum(0.0, busiest - fit.most).sum()
-        return float(longer + OVERLOAD * over)
+        overflow = np.maximum(0.0, loaded[fit.buffers] - fit.filled).max(initial=0.0)
+        return float(longer + OVERLOAD * over + OVERFLOW * overflow)
 
     def _candidates(self, fit: _Fit, turn: int) -> Iterator[int]:
         """Rounds to try from the turn on: with room at the busiest port, then after all others."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.topology import Topology
+BUFFERS_PER_DIRECTION = 2
+"""Staging buffers per direction, so that packing, the wire and unpacking overlap."""
 
-TIGHTER = 1.25
+FINER = 4
+"""Factor from one size of messages to the next finer one."""
+
+TIGHTER = 1.1
 """Least factor from one pace to the next tighter one."""
 
 Ints = NDArray[np.int64]
@@ -30,6 +34,10 @@ class Pace:
     rounds: int
     staging_nbytes: int
     min_message_nbytes: int
+
+    def finer(self) -> Pace:
+        """Smaller messages."""
+        return replace(self, min_message_nbytes=max(1, self.min_message_nbytes // FINER))
 
     def tighter(self, needed: float) -> Pace:
         """More rounds and less staging, by a factor of at least ``needed``, which is above 1."""
@@ -77,12 +85,6 @@ class Units:
     chunk: Ints
     n_chunks: Ints
     round: Ints
-
-
-def alpha_s(topology: Topology) -> float:
-    """Start-up time of a slot in seconds: the slowest port's latency."""
-    links = [domain.link for domain in topology.domains] + [nic.link for nic in topology.nics]
-    return max(link.latency_s for link in links)
 
 
 def sum_by(number: Ints, values: Floats | Ints, count: int) -> Floats:

@@ -77,7 +77,7 @@ class OptionsForm(msgspec.Struct, forbid_unknown_fields=True):
     max_peers_per_slot: int = Options().max_peers_per_slot
     max_network_peers: int = Options().max_network_peers
     max_nvlink_peers: int = Options().max_nvlink_peers
-    proxies: str = Options().proxies
+    proxies: Any = Options().proxies  # YAML reads a bare off as false
 
 
 class SpecForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -226,7 +226,7 @@ def _options(raw: object) -> Options:
         form.max_peers_per_slot,
         form.max_network_peers,
         form.max_nvlink_peers,
-        form.proxies,
+        "off" if form.proxies is False else form.proxies,
     )
 
 

@@ -187,6 +187,10 @@ class Options:
         min_message_nbytes: size below which rounds do not cut a message further.
         max_peers_per_slot: ranks that a rank may exchange messages with in a slot, sent and received
             together, where pieces allow it.
+        max_network_peers: ranks that a rank may exchange bytes with over the network in the whole plan.
+        max_nvlink_peers: the same over NVLink.
+        proxies: whether ranks that neither hold nor need bytes lend their NICs: ``auto`` where the plan is
+            otherwise more than 2 % above T*, ``off`` only for ranks that have no NIC.
     """
 
     strategy: str = "optimal"
@@ -196,7 +200,7 @@ class Options:
     max_peers_per_slot: int = 32
     max_network_peers: int = MAX_PEERS
     max_nvlink_peers: int = MAX_PEERS
-    proxies: str = "auto"
+    proxies: Literal["auto", "off"] = "auto"
 
     def __post_init__(self) -> None:
         for key, most in (

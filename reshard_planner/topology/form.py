@@ -51,7 +51,7 @@ class DomainForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
 class NicForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
     """NICs of one speed: one entry of ``gpus`` per NIC, the GPUs that use it."""
 
-    gpus: list[int | list[int]] | str = ""
+    gpus: int | list[int | list[int]] | str = ""
 
 
 class PodForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -155,7 +155,8 @@ def _from_domains(form: TopologyForm, path: str, rank_map: tuple[int, ...] | Non
         for index, entry in enumerate(form.nics):
             where = f"{path}.nics[{index}]"
             nic = convert(entry, NicForm, where)
-            each = _ints(nic.gpus, f"{where}.gpus") if isinstance(nic.gpus, str) else nic.gpus
+            one = [nic.gpus] if isinstance(nic.gpus, int) else nic.gpus
+            each = _ints(one, f"{where}.gpus") if isinstance(one, str) else one
             link = _link(nic, nic_link)
             nics.extend(Nic((gpus,) if isinstance(gpus, int) else tuple(gpus), link) for gpus in each)
         if any(not nic.gpus for nic in nics):

@@ -236,8 +236,12 @@ class Topology:
 
     @property
     def alpha_s(self) -> float:
-        """Start-up time of a slot in seconds: the slowest port's latency."""
-        links = [domain.link for domain in self.domains] + [nic.link for nic in self.nics]
+        """Start-up time of a slot in seconds: the largest latency of any NIC, NVLink port or uplink."""
+        links = (
+            *(domain.link for domain in self.domains),
+            *(nic.link for nic in self.nics),
+            *(pod.uplink for pod in self.pods),
+        )
         return max(link.latency_s for link in links)
 
     def gpu_of(self, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""``draw PLAN -o FILE``: pictures of transfers and layouts."""
+"""``draw SPEC|PLAN -o FILE``: pictures of transfers and layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reshard_planner.render.transfers import transfers_dot
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "plan", metavar="PLAN", type=Path, help="plan file in any of its forms, or a spec file"
+        "plan", metavar="SPEC|PLAN", type=Path, help="plan file in any of its forms, or a spec file"
     )
     parser.add_argument(
         "-o",

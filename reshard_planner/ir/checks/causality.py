@@ -52,10 +52,7 @@ def _check_parents(subject: Subject) -> None:
 
 def _check_roots(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
     plan = subject.plan
-    src = plan.routes.src[rows].astype(np.int64)
-    mapping = subject.renaming(group)
-    if mapping is not None:
-        src = mapping[src]
+    src = subject.rename(group, plan.routes.src[rows])
     piece = plan.routes.piece[rows].astype(np.int64)
     keys = src * max(1, len(plan.pieces)) + piece
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)

@@ -108,7 +108,7 @@ def _sum(subject: Subject, stored: Cut, name: str, *, restricted: bool) -> Cut:
             stored.weights,
             restricted=restricted,
         )
-    except (InputError, IndexError) as error:
+    except InputError as error:
         raise CertificateError(
             f"certificate: {name}, {stored.kind} of {list(stored.members)}, is no cut: {error}"
         ) from None

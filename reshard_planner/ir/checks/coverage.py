@@ -96,10 +96,7 @@ def _check_operations(subject: Subject) -> None:
 def _check_group(subject: Subject, group: int, rows: Ints) -> None:
     plan = subject.plan
     routes, pieces = plan.routes, plan.pieces
-    dst = routes.dst[rows].astype(np.int64)
-    mapping = subject.renaming(group)
-    if mapping is not None:
-        dst = mapping[dst]
+    dst = subject.rename(group, routes.dst[rows])
     _check_scratch(subject, group, rows, dst)
     into_tile = routes.scratch[rows] == 0
     rows, dst = rows[into_tile], dst[into_tile]

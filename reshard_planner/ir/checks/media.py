@@ -30,10 +30,7 @@ def check_media(subject: Subject) -> None:
 def _check_rows(subject: Subject, group: int, rows: NDArray[np.int64]) -> None:
     plan, ports = subject.plan, subject.ports
     routes = plan.routes
-    src, dst = routes.src[rows].astype(np.int64), routes.dst[rows].astype(np.int64)
-    mapping = subject.renaming(group)
-    if mapping is not None:
-        src, dst = mapping[src], mapping[dst]
+    src, dst = subject.rename(group, routes.src[rows]), subject.rename(group, routes.dst[rows])
     near = ports.domain[src] == ports.domain[dst]
     right = np.where(src == dst, Medium.LOCAL, np.where(near, Medium.NVLINK, Medium.NETWORK))
     bad = np.flatnonzero(right != routes.medium[rows])

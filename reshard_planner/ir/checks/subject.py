@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.bounds import Bound, Needs, compute_bound
+from reshard_planner.bounds import Needs
 from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand, find_demands, find_geometries
 from reshard_planner.ir.checks.tiles import TileColumns
@@ -48,10 +49,6 @@ class Subject:
         return find_demands(find_geometries(self.plan.spec, self.ports), self.ports)
 
     @cached_property
-    def bound(self) -> Bound:
-        return compute_bound(self.demands, self.ports, self.plan.ranks)
-
-    @cached_property
     def capacities(self) -> Capacities:
         return Capacities(self.ports, self.plan.ranks)
 
@@ -85,6 +82,11 @@ class Subject:
         """Rank that stands for each rank in a group; None if all stand for themselves."""
         numbers, ranks = self._renamings
         return ranks[numbers[group]] if numbers[group] else None
+
+    def rename(self, group: int, ranks: NDArray[Any]) -> NDArray[np.int64]:
+        """The ranks that stand for some ranks in a group."""
+        names = self.renaming(group)
+        return ranks.astype(np.int64) if names is None else names[ranks]
 
     @cached_property
     def lenders(self) -> dict[int, int]:
