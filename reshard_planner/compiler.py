@@ -26,8 +26,11 @@ from reshard_planner.schedule import (
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
 
-MAX_OPS = 2_000_000
-"""Operations above which no finer schedule is made, be it for speed or to save staging."""
+FAST_OPS = 2_000_000
+"""Operations above which no finer schedule is made for speed."""
+
+MAX_OPS = 20_000_000
+"""Operations above which none is made to save staging either; they are counted in half a second."""
 
 ENOUGH_LESS = 0.9
 """Ratio of staging from one schedule to the next from which on messages are made smaller, too."""
@@ -81,8 +84,8 @@ def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tup
     workload = measure(problem, forests)
     pace = wanted_pace(problem, workload)
     timings = time_forests(problem, forests, workload, pace)
-    most_ops = max(MAX_OPS, MOST_REPEATS * workload.rows)
-    while pace.rounds > 1 and count_ops(forests, workload, timings) > most_ops:
+    repeats = MOST_REPEATS * workload.rows
+    while pace.rounds > 1 and count_ops(forests, workload, timings) > max(FAST_OPS, repeats):
         pace = replace(pace, rounds=max(1, pace.rounds // 2))
         timings = time_forests(problem, forests, workload, pace)
     least: int | None = None
@@ -105,7 +108,7 @@ def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tup
             timings = time_forests(problem, forests, workload, pace)
         exhausted = before.rounds >= workload.steps and all(map(equal_cuts, coarser, timings))
         hopeless = stuck and (before.min_message_nbytes == 1 or used > HOPELESS * options.staging_nbytes)
-        if exhausted or hopeless or count_ops(forests, workload, timings) > most_ops:
+        if exhausted or hopeless or count_ops(forests, workload, timings) > max(MAX_OPS, repeats):
             break
     raise UnsupportedError(
         f"options.staging is {options.staging_nbytes} bytes; the least that a schedule was found for"
