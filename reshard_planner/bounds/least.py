@@ -64,6 +64,8 @@ def compute_bound(demands: Sequence[Demand], ports: Ports, ranks: Iterable[int])
     if not _is_optimum(t0_cut.time, needs, capacities, spreads, proxies=False):
         for weights in _proposals(t0_cut.time, needs, capacities, restricted=True):
             t0_cut = larger(t0_cut, evaluate("prices", (), needs, capacities, weights, restricted=True))
+    if t0_cut.kind == "prices":  # they may bind where ranks lend their NICs, too
+        cut = larger(cut, evaluate("prices", (), needs, capacities, t0_cut.weights))
     if t0_cut is not cut and not _is_optimum(cut.time, needs, capacities, spreads, proxies=True):
         for weights in _proposals(cut.time, needs, capacities, restricted=False):
             cut = larger(cut, evaluate("prices", (), needs, capacities, weights))
