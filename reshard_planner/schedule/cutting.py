@@ -37,6 +37,9 @@ NEARLY_EQUAL = 16
 REPEAT = 1 / 2000
 """What one more chunk of all pieces, so one more operation per row, counts as: a share of the whole time."""
 
+NEARLY_LARGE = 0.9
+"""Share of the least size of messages from which on they count as large: 4 MB as 4 MiB."""
+
 SLIVERS = 0.1
 """Share of a forest's bytes that may be cut finer than messages should be, to keep pace with the rest."""
 
@@ -184,7 +187,7 @@ class _Cutting:
         self.forest = forest
         self.loads = loads
         self.factor = factor
-        self.least_message = least_message
+        self.least_message = max(1, int(least_message * NEARLY_LARGE))
         self.first_staging = first_staging
         self.staged = 0.0
         self.most_peers = problem.spec.options.max_peers_per_slot
