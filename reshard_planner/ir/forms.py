@@ -10,7 +10,7 @@ from reshard_planner.errors import PlanFileError
 from reshard_planner.ir import jsonform, textform
 from reshard_planner.ir.file import MAX_FILE_NBYTES, check_readable, load_file, naming, save, write_atomically
 from reshard_planner.ir.plan import Plan
-from reshard_planner.ir.program import Program
+from reshard_planner.ir.program import Program, no_collections
 from reshard_planner.ir.rankfile import read_rank
 from reshard_planner.ir.reading import parse_json
 
@@ -63,7 +63,8 @@ def read_program(path: str | Path, rank: int) -> Program:
     place = Path(path)
     with naming(place):
         binary = _BINARY.match(_head(place))
-    return read_rank(place, rank) if binary else load(place).program(rank)
+    with no_collections():
+        return read_rank(place, rank) if binary else load(place).program(rank)
 
 
 def is_plan(path: Path) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +63,8 @@ class View:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One operation from the point of view of one rank.
+class Move(NamedTuple):
+    """One operation from the point of view of one rank; a tuple, as a rank may have a hundred thousand.
 
     Attributes:
         op: number of the operation.
@@ -154,12 +154,12 @@ def lower(spec: ReshardSpec, schedule: Schedule, ops: Ops, rank: int, digest: st
         CausalityError: if a row reads a tile that its source does not have.
         CoverageError: if a row writes a tile that its destination does not have.
     """
-    with _no_collections():
+    with no_collections():
         return _lower(_Lowering(spec, schedule, ops, rank), digest)
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """Hold the garbage collector: all that is made here stays, and looking through it doubles the time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -295,12 +295,12 @@ class _Lowering:
 
     def write(self, at: int, box: Box) -> View:
         """Where this rank writes an operation's bytes."""
-        bits = self.tensors[self.at[at]].bits
         if self.scratch[at]:
-            return scratch_view(self.op[at], box, box, bits)
+            return scratch_view(self.op[at], box, box, self.tensors[self.at[at]].bits)
         key = self.kind["dst"][at]
         known = self.writes.get(key)
         if known is None:
+            bits = self.tensors[self.at[at]].bits
             known = self.writes[key] = tile_view(Place.DESTINATION, self.destination(at), box, bits)
         return known
 
