@@ -207,13 +207,17 @@ class Fluid:
             self.cross(demand, emitted)
 
     def cross(self, demand: Demand, emitted: dict[int, Terms]) -> None:
-        """Copies from domain to domain, and over the uplinks of pods; a domain in none is one of its own."""
+        """Copies from domain to domain, and over the uplinks of pods; a domain in none is one of its own.
+
+        Every byte goes at least once from a holding domain to one that lacks it.
+        """
         program, nbytes = self.program, demand.nbytes
         pod_of = {d: self.pod_of.get(d, -1 - d) for d in (*demand.holder_domains, *demand.needing_domains)}
         holding = {pod_of[domain] for domain in demand.holder_domains}
         made: dict[int, Terms] = defaultdict(list)
         entering: dict[int, Terms] = defaultdict(list)
         leaving: Terms = []
+        given: Terms = []
         for target in demand.needing_domains:
             fed: Terms = []
             there = pod_of[target]
@@ -224,11 +228,14 @@ class Fluid:
                 z = program.var(*(crosses if here != there else ()))
                 fed.append((1.0, z))
                 made[source].append((-1.0, z))
+                if source in demand.holder_domains:
+                    given.append((1.0, z))
                 if here != there:
                     entering[there].append((1.0, z))
                     if here in holding and there not in holding:
                         leaving.append((1.0, z))
             program.at_least(fed, nbytes)
+        program.at_least(given, nbytes)
         for source in pod_of:
             program.at_least([*emitted[source], *made[source]], 0)
         for pod in {pod_of[domain] for domain in demand.needing_domains} - holding:

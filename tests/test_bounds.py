@@ -390,6 +390,15 @@ def with_pods(topology: rp.Topology, *pods: Pod) -> rp.Topology:
     return replace(topology, pods=pods)
 
 
+def behind_uplinks(*pods: Pod) -> rp.ReshardSpec:
+    """Eight ranks that shard a tensor, for two replicas of eight; three domains, some of them in pods."""
+    return reshard(
+        over(*range(8), placement="S(0)"),
+        rp.Layout(rp.Mesh([*range(8, 24)], None, (2, 8)), ["R", "S(0)"]),
+        with_pods(cluster(8, 8, 8), *pods),
+    )
+
+
 POD_OF_ONE = with_pods(cluster(8, 8), uplink(4, 1))
 
 
@@ -412,33 +421,21 @@ POD_OF_ONE = with_pods(cluster(8, 8), uplink(4, 1))
         ),
         # two domains of a pod need all bytes; one copy enters, the other is passed on within
         (
-            reshard(
-                over(*range(8), placement="S(0)"),
-                rp.Layout(rp.Mesh([*range(8, 24)], None, (2, 8)), ["R", "S(0)"]),
-                with_pods(cluster(8, 8, 8), uplink(4, 1, 2)),
-            ),
+            behind_uplinks(uplink(4, 1, 2)),
             "pod_ingress",
             (0,),
             60,
         ),
         # two pods need all bytes: the holders' uplink emits one copy, and the pods in need exchange the other
         (
-            reshard(
-                over(*range(8), placement="S(0)"),
-                rp.Layout(rp.Mesh([*range(8, 24)], None, (2, 8)), ["R", "S(0)"]),
-                with_pods(cluster(8, 8, 8), uplink(4, 0), uplink(7, 1), uplink(7, 2)),
-            ),
+            behind_uplinks(uplink(4, 0), uplink(7, 1), uplink(7, 2)),
             "pod_egress",
             (0,),
             60,
         ),
         # they exchange no faster than all three uplinks emit: 480 / (4 + 3 + 3)
         (
-            reshard(
-                over(*range(8), placement="S(0)"),
-                rp.Layout(rp.Mesh([*range(8, 24)], None, (2, 8)), ["R", "S(0)"]),
-                with_pods(cluster(8, 8, 8), uplink(4, 0), uplink(3, 1), uplink(3, 2)),
-            ),
+            behind_uplinks(uplink(4, 0), uplink(3, 1), uplink(3, 2)),
             "pod_ingress",
             (1,),
             80,
@@ -460,6 +457,17 @@ POD_OF_ONE = with_pods(cluster(8, 8), uplink(4, 1))
             "prices",
             (),
             80,
+        ),
+        # first copies leave one holder over an uplink of 1, the other by a NIC of 1 within the pod in need
+        (
+            reshard(
+                over(0, 1, 2),
+                rp.Layout(rp.Mesh([*range(3, 11)], None, (2, 4)), ["R", "S(0)"]),
+                with_pods(cluster(2, 1, 4, 4), uplink(1, 0), uplink(1, 1, 2, 3)),
+            ),
+            "prices",
+            (),
+            120,
         ),
     ],
 )

@@ -132,7 +132,15 @@ def test_compile_prints_every_figure_of_the_contract(spec, capsys):
     assert {"time_s", "t0_s", "term", "resource"} <= set(found["bound"])
     for port in ("busiest_nic", "busiest_nvlink", "busiest_uplink"):
         assert set(found[port]) == {"resource", "nbytes", "time_s"}
-    assert {"slots", "time_s", "gap", "messages", "peers_max"} <= set(found["schedule"])
+    assert set(found["schedule"]) == {
+        "slots",
+        "time_s",
+        "gap",
+        "message_cost_s",
+        "messages",
+        "peers_max",
+        "peers_in_slot_max",
+    }
     assert set(found["peers"]) == {"network_max", "nvlink_max", "connection_nbytes"}
     assert found["compile_s"] > 0
     assert len(found["digest"]) == 64

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from reshard_planner.bounds.bottleneck import find_bottleneck
 from reshard_planner.bounds.closed import larger, largest_closed_cut
-from reshard_planner.bounds.cut import NO_CUT, Cut, Resource, Weights, pack_weights
+from reshard_planner.bounds.cut import NO_CUT, Cut, Port, Resource, Weights, pack_weights
 from reshard_planner.bounds.needs import Domains, Needs
 from reshard_planner.bounds.nics import NicLoads
 from reshard_planner.bounds.program import MAX_VARIABLES, propose_prices, variable_count
@@ -17,6 +17,9 @@ from reshard_planner.bounds.sums import evaluate
 from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand
 from reshard_planner.topology import Ports
+
+MOST_PROPOSALS = 16
+"""Sets of pods that are tried for the first copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,31 @@ def _with_flows(cut: Cut, needs: Needs, capacities: Capacities) -> Cut:
         cut = larger(cut, evaluate("egress", found[1], needs, capacities))
     pods = {ends: nbytes for ends, nbytes in needs.pods.items() if -1 not in ends[0]}
     found = find_bottleneck(_emissions(pods), dict(enumerate(capacities.uplink)), cut.time)
-    return cut if found is None else larger(cut, evaluate("pod_egress", found[1], needs, capacities))
+    if found is not None:
+        cut = larger(cut, evaluate("pod_egress", found[1], needs, capacities))
+    for weights in _first_emissions(needs, capacities):
+        cut = larger(cut, evaluate("prices", (), needs, capacities, weights))
+    return cut
+
+
+def _first_emissions(needs: Needs, capacities: Capacities) -> Iterable[Weights]:
+    """Prices on what first copies leave by: uplinks of some pods of holders, and NICs of all other holders.
+
+    The pods are those whose uplink is narrower than the NICs of its holding domains: each, and all together.
+    """
+    holding = sorted({domain for domains, _ in needs.crossing for domain in domains})
+    nics: dict[int, int] = {}
+    for domain in holding:
+        pod = capacities.pod_of.get(domain, -1)
+        nics[pod] = nics.get(pod, 0) + capacities.network((domain,))
+    narrow = [pod for pod, rate in sorted(nics.items()) if pod >= 0 and capacities.uplink[pod] < rate]
+    chosen = [*((pod,) for pod in narrow), tuple(narrow)] if len(narrow) > 1 else [(pod,) for pod in narrow]
+    for pods in chosen[-MOST_PROPOSALS:]:
+        weights: dict[Port, int] = {("uplink_out", pod): 1 for pod in pods}
+        for domain in holding:
+            if capacities.pod_of.get(domain, -1) not in pods:
+                weights.update({("nic_out", group): 1 for group in capacities.groups[domain]})
+        yield pack_weights(weights)
 
 
 def _emissions(crossing: dict[tuple[Domains, Domains], int]) -> dict[Domains, int]:

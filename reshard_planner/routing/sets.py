@@ -28,7 +28,7 @@ class Turns:
     """A counter per set, which goes on from geometry to geometry so that turns even out over all.
 
     Attributes:
-        time: time that the NIC of every rank has been given so far, in seconds, indexed by rank.
+        time: time that the port which the turns are on has been given so far, in seconds, indexed by rank.
     """
 
     def __init__(self, sets: int, ranks: int) -> None:
