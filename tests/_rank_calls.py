@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
+import socket
+import threading
+import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,6 +20,7 @@ from reshard_executors.values import empty_buffers
 from reshard_executors.worker import as_tensors
 
 import reshard_planner as rp
+from reshard_planner.errors import ExecutionError
 
 State = dict[str, Any]
 Arrays = dict[str, list[np.ndarray]]
@@ -101,8 +106,8 @@ def spoil(change: str, held: Tensors, kept: Tensors) -> None:
             kept[name] = kept[name][0].reshape(-1)
         case "destination of another dtype":
             kept[name] = kept[name][0].view(torch.float16)
-        case "transposed source":
-            held[name] = held[name][0].t().contiguous().t()
+        case "destination that repeats itself":
+            kept[name] = kept[name][0][:1].expand(kept[name][0].shape)
         case "conjugated source":
             held[name] = held[name][0].conj()
         case "missing destination":
@@ -152,6 +157,18 @@ def run_with_little_memory(state: State, sources: Arrays, more_nbytes: int | Non
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
+def run_until_one_ends(state: State, victim: int, sources: Arrays) -> Any:
+    """Start a run; the process of one rank ends as soon as it has begun."""
+    held = as_tensors(
+        state["plan"], {name: [array.copy() for array in each] for name, each in sources.items()}
+    )
+    kept = as_tensors(state["plan"], empty_buffers(state["plan"], state["played"], "dst"))
+    refit = state["resharder"].start(held, kept)
+    if state["rank"] == victim:
+        os._exit(7)
+    return refit.wait()
+
+
 def torn(state: State) -> bool:
     """Whether the kept Resharder says that destinations are torn."""
     return state["resharder"].torn
@@ -187,3 +204,151 @@ def build_over(state: State, plan: rp.Plan, members: Sequence[int]) -> int:
 def run_unless(state: State, absent: int, sources: Arrays) -> Any:
     """Run, but not on one rank."""
     return None if state["rank"] == absent else run(state, sources)
+
+
+def raw(tensor: torch.Tensor) -> np.ndarray:
+    """The bytes of a tensor's elements in row-major order."""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().copy()
+
+
+def strided(tensor: torch.Tensor, how: str) -> torch.Tensor:
+    """A tensor of the same values that lies in memory in another way, within a larger one full of 0x77."""
+    shape = list(tensor.shape)
+    if how == "transposed":
+        room = torch.empty(shape[::-1], dtype=tensor.dtype).permute(tuple(reversed(range(len(shape)))))
+    else:
+        room = torch.empty([2 * extent + 1 for extent in shape], dtype=tensor.dtype)
+        room.reshape(-1).view(torch.uint8).fill_(0x77)
+        room = room[tuple(slice(1, 2 * extent + 1, 2) for extent in shape)]
+    room.copy_(tensor)
+    return room
+
+
+def run_strided(state: State, sources: Arrays, how: tuple[str, str]) -> tuple[Arrays, int]:
+    """Run from and into strided tensors; the destinations, and how many bytes around them have changed."""
+    plan = state["plan"]
+    held = as_tensors(plan, {name: [array.copy() for array in arrays] for name, arrays in sources.items()})
+    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    given = {name: [strided(each, how[0]) for each in found] for name, found in held.items()}
+    filled = {name: [strided(each, how[1]) for each in found] for name, found in kept.items()}
+    rooms = [each.untyped_storage() for found in filled.values() for each in found]
+    before = [bytes(torch.tensor([], dtype=torch.uint8).set_(room).numpy()) for room in rooms]
+    state["resharder"].run(given, filled)
+    results = {name: [raw(each) for each in found] for name, found in filled.items()}
+    for found in filled.values():
+        for each in found:
+            each.zero_()
+    after = [bytes(torch.tensor([], dtype=torch.uint8).set_(room).numpy()) for room in rooms]
+    return results, sum(
+        a != b for old, new in zip(before, after, strict=True) for a, b in zip(old, new, strict=True)
+    )
+
+
+def run_in_place(state: State, sources: Arrays, shift: int) -> Any:
+    """Run with each source as the part of its destination that it must become, or some rows beside it."""
+    plan = state["plan"]
+    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held = {}
+    for name, arrays in sources.items():
+        [mine] = as_tensors(plan, {name: [array.copy() for array in arrays]})[name]
+        rows = mine.shape[0]
+        start = state["played"] * rows + shift
+        held[name] = kept[name][0][start : start + rows]
+        held[name].copy_(mine)
+    before = {name: each.clone() for name, each in held.items()}
+    state["resharder"].run(held, kept)
+    same = all(
+        torch.equal(before[name].view(torch.uint8), each.view(torch.uint8)) for name, each in held.items()
+    )
+    return {name: [each.numpy() for each in found] for name, found in kept.items()}, same
+
+
+def run_some(state: State, sources: Arrays, names: Sequence[str] | None) -> Any:
+    """Run with some tensors; only these are given."""
+    plan = state["plan"]
+    held = as_tensors(plan, sources)
+    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    chosen = [name for name in kept if names is None or name in names]
+    record = state["resharder"].run(
+        {name: each for name, each in held.items() if names is None or name in names},
+        {name: kept[name] for name in chosen},
+        tensors=names,
+    )
+    return {name: [raw(each) for each in kept[name]] for name in chosen}, record
+
+
+def start_twice(state: State, sources: Arrays) -> tuple[str, bool, bool, bool]:
+    """Start a run, and another one before the first has been waited for; then wait twice."""
+    plan = state["plan"]
+    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    refit = state["resharder"].start(held, kept)
+    torn = state["resharder"].torn
+    said = ""
+    try:
+        state["resharder"].start(held, kept)
+    except ExecutionError as error:
+        said = str(error)
+    first = refit.wait()
+    return said, torn, refit.wait() is first, state["resharder"].torn
+
+
+def usage() -> tuple[int, int, int]:
+    """Open files, threads and resident bytes of this process."""
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file of the project
+        resident = int(file.read().split()[1]) * resource.getpagesize()
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), resident  # noqa: PTH208 - as above
+
+
+def run_often(state: State, sources: Arrays, times: int) -> Any:
+    """Run many times into the same tensors, and each time into new ones; what the process uses in between."""
+    plan = state["plan"]
+    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    found = []
+    for at in range(times):
+        if at in (times // 2, times - 1):
+            found.append(usage())
+        state["resharder"].run(held, kept)
+        if at % 10 == 0:
+            fresh = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+            state["resharder"].run(held, fresh)
+    return found
+
+
+def allocations(state: State, sources: Arrays) -> list[int]:
+    """Bytes that torch allocates in each of three runs into the same tensors, but for a few small tensors."""
+    plan = state["plan"]
+    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    found = []
+    for _ in range(3):
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as seen:
+            state["resharder"].run(held, kept)
+        found.append(sum(max(0, event.self_cpu_memory_usage) for event in seen.key_averages()))
+    return found
+
+
+def weak_sources(state: State, sources: Arrays) -> int:
+    """Run with tensors that are then given up; how many of them are still there."""
+    plan = state["plan"]
+    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    for each in (*held.values(), *kept.values()):
+        each[:] = [tensor.clone() for tensor in each]
+    watched = [
+        weakref.ref(tensor.untyped_storage()) for each in (*held.values(), *kept.values()) for tensor in each
+    ]
+    state["resharder"].run(held, kept)
+    del held, kept
+    del each
+    gc.collect()
+    return sum(ref() is not None for ref in watched)
+
+
+def build_on_host(state: State, plan: rp.Plan, name: str) -> None:
+    """Build as if this process ran on a host of some name."""
+    real = socket.gethostname
+    socket.gethostname = lambda: name
+    try:
+        build(state, plan)
+    finally:
+        socket.gethostname = real

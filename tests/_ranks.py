@@ -45,9 +45,17 @@ class Ranks:
 
     def call(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a function in all processes at once, with arguments of each; errors come back as results."""
+        self.send(function, arguments)
+        return self.receive()
+
+    def send(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> None:
+        """Begin such a call."""
         for connection, mine in zip(self._connections, arguments, strict=True):
             with contextlib.suppress(BrokenPipeError):  # a rank that has ended
                 connection.send((function, mine))
+
+    def receive(self) -> list[Any]:
+        """The results of the call that was begun."""
         return [self._receive(connection) for connection in self._connections]
 
     def call_alike(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -10,6 +11,7 @@ import torch.distributed as dist
 
 from reshard_executors.jobs import named_error
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
+from reshard_planner.spec import ReshardSpec
 
 
 def agree(
@@ -43,6 +45,65 @@ def agree(
     except RuntimeError as failure:
         raise ExecutionError(f"the ranks did not meet to compare their plans: {reason(failure)}") from failure
     raise _disagreement([said for said in everyone if said is not None])
+
+
+def agree_on_hosts(
+    group: dist.ProcessGroup, device: torch.device, spec: ReshardSpec, played: Sequence[int]
+) -> None:
+    """Compare the hosts that the processes run on with the domains of the topology; collective.
+
+    A domain may span hosts and a host may hold domains, but what a host holds of a domain is either all of
+    the domain or all of the host. Otherwise processes were started in another order than the plan expects.
+
+    Args:
+        group: who must agree.
+        device: where the hashes of hosts are exchanged.
+        spec: of the plan.
+        played: rank of the plan that each process of the group plays.
+
+    Raises:
+        InputError: on every rank, naming domains and hosts.
+        ExecutionError: if the ranks do not meet.
+    """
+    home = {gpu: at for at, domain in enumerate(spec.topology.domains) for gpu in domain.gpus}
+    ours = set(spec.ranks)
+    domain_of = {at: home[spec.topology.gpu_of(rank)] for at, rank in enumerate(played) if rank in ours}
+    name = socket.gethostname()
+    hashes = torch.zeros(len(played), dtype=torch.int64, device=device)
+    hashes[group.rank()] = _hash(name)
+    names: list[str] = [""] * len(played)
+    try:
+        dist.all_reduce(hashes, op=dist.ReduceOp.MAX, group=group)
+        mixed = find_mixed(domain_of, hashes.tolist())
+        if mixed is None:
+            return
+        dist.all_gather_object(names, name, group=group)
+    except RuntimeError as failure:
+        raise ExecutionError(f"the ranks did not meet to compare their hosts: {reason(failure)}") from failure
+    one, other = mixed
+    raise InputError(
+        f"ranks {played[one]} and {played[other]} are both on host {names[one]}, but in domains"
+        f" {domain_of[one]} and {domain_of[other]} of the topology, one of which has ranks on other hosts;"
+        " expected processes in the order of the topology, or ranks= that says who plays which rank"
+    )
+
+
+def find_mixed(domain_of: Mapping[int, int], hosts: Sequence[int]) -> tuple[int, int] | None:
+    """Two processes of one host and different domains, one of which reaches out of the host; None if none.
+
+    Args:
+        domain_of: domain of each process, by its position; of those that have one.
+        hosts: host of each process.
+    """
+    spread: dict[int, set[int]] = {}
+    for at, domain in domain_of.items():
+        spread.setdefault(domain, set()).add(hosts[at])
+    first: dict[int, int] = {}
+    for at, domain in domain_of.items():
+        other = first.setdefault(hosts[at], at)
+        if domain_of[other] != domain and max(len(spread[domain]), len(spread[domain_of[other]])) > 1:
+            return other, at
+    return None
 
 
 def _disagreement(everyone: Sequence[tuple[str, str, dict[str, str]]]) -> ReshardError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
 
+from reshard_executors.views import BoundView
 from reshard_planner.errors import InputError, LocalShapeError
 from reshard_planner.ir.interpret import check_shapes
-from reshard_planner.ir.program import storage_nbytes, storage_shape
+from reshard_planner.ir.program import View, storage_nbytes, storage_shape
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import Side
@@ -27,15 +28,29 @@ class Bound:
 
     Attributes:
         label: side and name, for messages.
-        storage: the memory.
-        start: place of the first element, in bytes.
-        nbytes: size.
+        tensor: position of the tensor in the spec.
+        whole: all of its elements.
     """
 
     label: str
-    storage: torch.UntypedStorage
-    start: int
-    nbytes: int
+    tensor: int
+    whole: BoundView
+
+    def view(self, part: View) -> BoundView:
+        """Some of its elements; ``part`` counts as if the tensor had no gaps, the result as it lies."""
+        start, strides = part.offset, part.strides
+        if not self.whole.is_dense:
+            start, rest = 0, part.offset
+            for extent, stride in zip(reversed(self.whole.shape), reversed(self.whole.strides), strict=True):
+                rest, index = divmod(rest, max(1, extent))
+                start += index * stride
+            strides = self.whole.strides
+        at = self.whole.start + start * self.whole.itemsize
+        return BoundView(self.whole.storage, at, part.shape, strides, self.whole.itemsize)
+
+
+Bounds: TypeAlias = Mapping[int, tuple[Bound, ...]]
+"""Memory of a rank's local tensors on one side, by position of the tensor in the spec."""
 
 
 class LocalSide:
@@ -44,33 +59,39 @@ class LocalSide:
     def __init__(self, spec: ReshardSpec, rank: int, side: Side, device: torch.device) -> None:
         """Work out the expected shapes; none for a rank that takes no part."""
         self._spec, self._rank, self._side, self._device = spec, rank, side, device
+        self._known = {tensor.name for tensor in spec.tensors}
         self._shapes: list[tuple[tuple[int, ...], ...]] = []
         for tensor in spec.tensors:
             shapes = SideTiles(tensor, side).buffer_shapes(rank)
             self._shapes.append(tuple(storage_shape(shape, tensor.bits) for shape in shapes))
 
-    def bind(self, given: LocalTensors) -> dict[int, tuple[Bound, ...]]:
+    def bind(self, given: LocalTensors, tensors: Sequence[int]) -> dict[int, tuple[Bound, ...]]:
         """Check the rank's tensors and return the memory behind them, by position of the tensor.
 
+        Args:
+            given: local tensors; those of tensors that are not moved are not looked at.
+            tensors: positions of the tensors that are moved.
+
         Raises:
-            LocalShapeError: if a tensor is missing or has another shape or dtype, gaps, or lies on another
-                device than expected; naming tensor and rank.
+            LocalShapeError: if a tensor is missing, has another shape or dtype, lies on another device than
+                expected, or is written and has elements that share memory; naming tensor and rank.
             InputError: if a name is not in the spec.
         """
-        known = {tensor.name for tensor in self._spec.tensors}
         for name in given:
-            if name not in known:
+            if name not in self._known:
                 raise InputError(
                     f"{SIDE_WORDS[self._side]} tensor {name!r}, rank {self._rank}, is not in the plan,"
-                    f" which has {len(known)} tensors"
+                    f" which has {len(self._known)} tensors"
                 )
-        return {
-            number: self._bind(tensor, given.get(tensor.name, ()), self._shapes[number])
-            for number, tensor in enumerate(self._spec.tensors)
-        }
+        found = {}
+        for number in tensors:
+            tensor = self._spec.tensors[number]
+            found[number] = self._bind(number, tensor, given.get(tensor.name, ()), self._shapes[number])
+        return found
 
     def _bind(
         self,
+        number: int,
         tensor: TensorSpec,
         given: torch.Tensor | Sequence[torch.Tensor],
         expected: Sequence[tuple[int, ...]],
@@ -85,54 +106,40 @@ class LocalSide:
             check_shapes(tensor, self._rank, expected, [tuple(local.shape) for local in locals_])
         except LocalShapeError as error:
             raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
-        wanted = f"torch.{tensor.dtype}" if tensor.bits >= 8 else "torch.uint8"
+        wanted = getattr(torch, tensor.dtype) if tensor.bits >= 8 else torch.uint8
         for local in locals_:
-            if str(local.dtype) != wanted:
+            if local.dtype != wanted:
                 packed = f" of packed {tensor.dtype}" if tensor.bits < 8 else ""
                 raise LocalShapeError(f"{where}: local dtype is {local.dtype}; expected {wanted}{packed}")
             if local.device != self._device:
                 raise LocalShapeError(f"{where}: it is on device {local.device}; expected {self._device}")
-            if local.layout != torch.strided or not local.is_contiguous():
+            if local.layout != torch.strided:
+                raise LocalShapeError(f"{where}: its layout is {local.layout}; expected torch.strided")
+            if self._side == "dst" and _repeats(local):
                 raise LocalShapeError(
                     f"{where}: it has strides {list(local.stride())} for shape {list(local.shape)};"
-                    " expected a contiguous tensor"
+                    " expected elements with memory of their own"
                 )
             if local.is_conj() or local.is_neg():
                 raise LocalShapeError(
                     f"{where}: its conjugation or negation is pending; expected resolved values"
                 )
         itemsize = storage_nbytes(tensor.bits)
-        return tuple(
-            Bound(
-                label,
-                local.untyped_storage(),
-                int(local.storage_offset()) * itemsize,
-                local.numel() * itemsize,
-            )
-            for local in locals_
-        )
+        return tuple(Bound(label, number, whole_view(local, itemsize)) for local in locals_)
 
 
-def check_overlap(sources: Iterable[Bound], destinations: Iterable[Bound]) -> None:
-    """Refuse destinations that share memory with a source or with one another.
+def whole_view(local: torch.Tensor, itemsize: int) -> BoundView:
+    """All elements of a tensor as they lie in its storage."""
+    start = int(local.storage_offset()) * itemsize
+    return BoundView(local.untyped_storage(), start, tuple(local.shape), tuple(local.stride()), itemsize)
 
-    Raises:
-        InputError: naming both tensors.
-    """
-    spans = [
-        (str(bound.storage.device), bound.storage.data_ptr() + bound.start, bound, written)
-        for bounds, written in ((sources, False), (destinations, True))
-        for bound in bounds
-        if bound.nbytes
-    ]
-    spans.sort(key=lambda span: span[:2])
-    reach: dict[tuple[str, bool], tuple[int, Bound]] = {}
-    for device, first, bound, written in spans:
-        for other_written in (True, False) if written else (True,):
-            end, other = reach.get((device, other_written), (0, bound))
-            if first < end:
-                raise InputError(
-                    f"{other.label} and {bound.label} share memory; a destination needs memory of its own"
-                )
-        if first + bound.nbytes > reach.get((device, written), (0, bound))[0]:
-            reach[device, written] = (first + bound.nbytes, bound)
+
+def _repeats(local: torch.Tensor) -> bool:
+    """Whether two elements may have one place: along a dimension that does not step over all smaller ones."""
+    reach = 0
+    for stride, extent in sorted(zip(local.stride(), local.shape, strict=True)):
+        if extent > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (extent - 1)
+    return False

@@ -1,35 +1,44 @@
-"""Messages: the slots of a program, with the place of every packed message in the staging buffers."""
+"""Messages: the slots of a program, with the place of every packed message and of all scratch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from reshard_planner.ir.program import Move, Program, View
+from reshard_executors.arena import Arena
+from reshard_planner.ir.program import Move, Place, Program, Slot
 from reshard_planner.transfer import Medium
 
 ALIGNMENT_NBYTES = 16
-"""Messages begin at multiples of this in a staging buffer, so that most elements are aligned."""
+"""Messages and scratch begin at multiples of this, so that most elements are aligned."""
+
+ALONE_NBYTES = 2**20
+"""Size from which a move is a message of its own, so that neither end has to pack it where it is one run."""
+
+MAX_ALONE = 16
+"""Most moves of one peer, direction and slot that are messages of their own: every message costs time."""
+
+BUFFERS = 2
+"""Exchanges in flight at a time, and staging buffers per direction: one is on the wire while the last one is
+unpacked and the next one packed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Everything that one rank sends another in one slot.
+    """Bytes that one rank sends another in one slot.
 
     Attributes:
         peer: rank of the plan at the other end.
         moves: what is in it, in order.
         nbytes: its size.
         medium: what it goes over.
-        staged_at: where it is packed in the staging buffer, in bytes; None if it is one run of bytes in a
-            buffer of this rank and goes straight from or into that.
     """
 
     peer: int
     moves: tuple[Move, ...]
     nbytes: int
     medium: Medium
-    staged_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +47,15 @@ class Exchange:
 
     Attributes:
         slot: number of the slot.
-        sends: at most one message per peer.
-        receives: at most one message per peer.
+        sends: messages by ascending peer; of one peer first what is packed together, then large moves.
+        receives: likewise, so that both ends of a pair have its messages in the same order.
         copies: moves within the rank.
-        frees: operations whose scratch is not read after this slot.
     """
 
     slot: int
     sends: tuple[Message, ...]
     receives: tuple[Message, ...]
     copies: tuple[Move, ...]
-    frees: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +64,90 @@ class Lowered:
 
     Attributes:
         exchanges: its slots, in order.
-        send_nbytes: size of the staging buffer for sending.
-        receive_nbytes: size of the staging buffer for receiving.
+        scratch_at: place of each operation's scratch, in bytes.
+        scratch_nbytes: memory for all scratch.
     """
 
     exchanges: tuple[Exchange, ...]
-    send_nbytes: int
-    receive_nbytes: int
+    scratch_at: dict[int, int]
+    scratch_nbytes: int
+
+    @property
+    def peers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Ranks of the plan that this one sends to, and those that it receives from, ascending."""
+        to = {message.peer for exchange in self.exchanges for message in exchange.sends}
+        of = {message.peer for exchange in self.exchanges for message in exchange.receives}
+        return tuple(sorted(to)), tuple(sorted(of))
 
 
-def lower_program(program: Program) -> Lowered:
-    """Decide which messages are packed, and where. The two ends of a message decide on their own."""
+def lower_program(program: Program, tensors: Collection[int] | None = None) -> Lowered:
+    """Decide which moves are messages of their own, and where scratch lies.
+
+    What is in a message depends on sizes alone, so that both ends decide alike. Each end finds out on its own
+    whether a message is one run of bytes there, or has to be packed.
+
+    Args:
+        program: what the rank does.
+        tensors: positions of the tensors to move; all of them when None.
+    """
+    slots = [_only(slot, tensors) for slot in program.slots]
     exchanges = []
-    most = [0, 0]
-    for slot in program.slots:
-        sends, send_nbytes = _place((peer, moves, moves[0].read) for peer, moves in slot.sends)
-        receives, receive_nbytes = _place((peer, moves, moves[0].write) for peer, moves in slot.receives)
-        most = [max(most[0], send_nbytes), max(most[1], receive_nbytes)]
-        exchanges.append(Exchange(slot.number, sends, receives, slot.copies, slot.frees))
-    return Lowered(tuple(exchanges), *most)
+    for slot in slots:
+        sends, receives = tuple(_messages(slot.sends)), tuple(_messages(slot.receives))
+        if sends or receives or slot.copies:
+            exchanges.append(Exchange(slot.number, sends, receives, slot.copies))
+    return Lowered(tuple(exchanges), *_place_scratch(exchanges, slots))
 
 
-def _place(
-    messages: Iterable[tuple[int, tuple[Move, ...], View | None]],
-) -> tuple[tuple[Message, ...], int]:
-    """Lay the messages of one slot and direction out one after another; also the bytes that they take."""
-    placed = []
-    end = 0
-    for peer, moves, first in messages:
-        nbytes = sum(move.nbytes for move in moves)
-        staged_at = None
-        if len(moves) > 1 or first is None or not is_dense(first.shape, first.strides):
-            staged_at = -(-end // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
-            end = staged_at + nbytes
-        placed.append(Message(peer, moves, nbytes, moves[0].medium, staged_at))
-    return tuple(placed), end
+def _only(slot: Slot, tensors: Collection[int] | None) -> Slot:
+    if tensors is None:
+        return slot
+
+    def kept(moves: Iterable[Move]) -> tuple[Move, ...]:
+        return tuple(move for move in moves if move.tensor in tensors)
+
+    sends = tuple((peer, mine) for peer, moves in slot.sends if (mine := kept(moves)))
+    receives = tuple((peer, mine) for peer, moves in slot.receives if (mine := kept(moves)))
+    return Slot(slot.number, sends, receives, kept(slot.copies), slot.frees)
+
+
+def _messages(per_peer: Iterable[tuple[int, tuple[Move, ...]]]) -> Iterator[Message]:
+    """The messages of one slot and direction: of each peer small moves together, then large ones."""
+    for peer, moves in per_peer:
+        alone = [move for move in moves if move.nbytes >= ALONE_NBYTES][:MAX_ALONE]
+        chosen = {move.op for move in alone}
+        together = tuple(move for move in moves if move.op not in chosen)
+        for each in ([together] if together else []) + [(move,) for move in alone]:
+            yield Message(peer, each, sum(move.nbytes for move in each), each[0].medium)
+
+
+def _place_scratch(exchanges: Sequence[Exchange], slots: Sequence[Slot]) -> tuple[dict[int, int], int]:
+    """Give every operation that keeps its bytes aside a place that nothing else uses in the meantime.
+
+    A place is taken again only by an exchange that begins after the last one that reads it has ended, which
+    is ``BUFFERS`` exchanges later.
+    """
+    last = {op: slot.number for slot in slots for op in slot.frees}
+    numbers = [exchange.slot for exchange in exchanges]
+    arena = Arena(ALIGNMENT_NBYTES)
+    place: dict[int, int] = {}
+    held: list[tuple[int, int]] = []
+    for at, exchange in enumerate(exchanges):
+        for op in [op for op, until in held if until + BUFFERS <= at]:
+            arena.free(place[op])
+        held = [(op, until) for op, until in held if until + BUFFERS > at]
+        received = (move for message in exchange.receives for move in message.moves)
+        for move in (*received, *exchange.copies):
+            if move.write is not None and move.write.place == Place.SCRATCH:
+                place[move.op] = arena.take(move.nbytes)
+                until = bisect_right(numbers, last.get(move.op, numbers[-1])) - 1
+                held.append((move.op, until))
+    return place, arena.nbytes
+
+
+def aligned(at: int) -> int:
+    """The next place where a message may begin."""
+    return -(-at // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

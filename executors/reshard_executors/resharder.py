@@ -5,24 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import agree, reason
-from reshard_executors.binding import LocalSide, LocalTensors, check_overlap
-from reshard_executors.groups import group_device, make_private_group, members_of
-from reshard_executors.memory import Memory
-from reshard_executors.messages import lower_program
-from reshard_executors.wire import Wire
+from reshard_executors.agreement import agree, agree_on_hosts, reason
+from reshard_executors.binding import LocalTensors
+from reshard_executors.groups import group_device, make_private_group, members_of, position_in
+from reshard_executors.lane import Lane, Ticket
+from reshard_executors.rank import BoundRun, RankProgram
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
-from reshard_planner.ir.program import storage_nbytes
 from reshard_planner.transfer import Medium
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
@@ -37,12 +36,42 @@ class RunRecord:
         nvlink_nbytes: bytes sent within the domain.
         messages: messages sent.
         elapsed_s: time from the moment all ranks agreed to start, in seconds.
+        prepare_s: time before that: checking and binding tensors, and agreeing.
+        pack_s: time that the run spent packing, and copying within the rank. On CUDA this, like the two
+            below, is the time to enqueue the work, which then goes on beside the host.
+        wire_s: time that it spent posting messages and waiting for them.
+        unpack_s: time that it spent unpacking.
     """
 
     network_nbytes: int
     nvlink_nbytes: int
     messages: int
     elapsed_s: float
+    prepare_s: float
+    pack_s: float
+    wire_s: float
+    unpack_s: float
+
+
+class Refit:
+    """A run that has been started; see :meth:`Resharder.start`."""
+
+    def __init__(self, finish: Callable[[], RunRecord]) -> None:
+        self._finish: Callable[[], RunRecord] | None = finish
+        self._record: RunRecord | None = None
+
+    def wait(self) -> RunRecord:
+        """Wait until this rank's part is done; called again it says the same.
+
+        Raises:
+            ExecutionError: if a message failed or timed out; naming slot, peer and tensors.
+        """
+        if self._record is None:
+            if self._finish is None:
+                raise ExecutionError("this run has failed; its error was raised by the first wait")
+            finish, self._finish = self._finish, None
+            self._record = finish()
+        return self._record
 
 
 class Resharder:
@@ -65,11 +94,12 @@ class Resharder:
         device: torch.device | str | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
     ) -> None:
-        """Prepare the rank's program, and agree with all other ranks on the plan.
+        """Prepare the rank's program, agree with all other ranks on the plan, and connect with its peers.
 
         Args:
             plan: the same on every rank.
-            group: processes that take part; all of the world when None.
+            group: processes that take part; all of the world when None. It may be one that
+                :func:`reshard_executors.groups.join_jobs` made of several jobs.
             ranks: rank of the plan that each process of the group plays, in order of the group; one that the
                 plan does not have plays no part. When None, every process plays its rank in the world.
             device: where tensors and staging buffers lie; when None the current CUDA device for NCCL, and
@@ -77,13 +107,18 @@ class Resharder:
             timeout: how long to wait for the other end of each message.
 
         Raises:
-            InputError: on every rank, if the plan or ``ranks`` differ between ranks, or do not fit the group;
-                on this one, if there is no group, or it is not a member.
+            InputError: on every rank, if the plan or ``ranks`` differ between ranks, or do not fit the group,
+                or if domains of the topology mix GPUs of different hosts; on this one, if there is no group,
+                or it is not a member.
             VerificationError: on every rank, if the plan cannot be lowered to programs.
             ExecutionError: if the ranks do not meet within the timeout.
         """
         self._torn = False
         self._failure: str | None = None
+        self._running = False
+        self._lane: Lane | None = None
+        self._program: RankProgram | None = None
+        self._stream: torch.cuda.Stream | None = None
         members = members_of(group)
         self._meeting = group_device(group)
         self._device = self._meeting if device is None else torch.empty(0, device=device).device
@@ -98,68 +133,107 @@ class Resharder:
             "the kind of device": self._device.type,
         }
         try:
-            problem = self._try_to_prepare(plan, played, members)
+            prepared = self._prepare(plan, played, position_in(group), len(members))
+            problem = prepared if isinstance(prepared, ReshardError) else None
             agree(self._group, self._meeting, facts, problem)
+            agree_on_hosts(self._group, self._meeting, plan.spec, played)
+            if isinstance(prepared, RankProgram):
+                prepared.connect(self._group)
+                self._program = prepared
         except BaseException:
             self.close()
             raise
 
-    def _try_to_prepare(
-        self, plan: Plan, played: Sequence[int], members: Sequence[int]
-    ) -> ReshardError | None:
+    def _prepare(
+        self, plan: Plan, played: Sequence[int], position: int, size: int
+    ) -> RankProgram | ReshardError:
         """Prepare what this rank needs; the error that all ranks must hear of, if that fails."""
         try:
-            _check_ranks(plan, played, len(members))
-            peers = dict(zip(played, members, strict=True))
-            self._prepare(plan, played[members.index(dist.get_rank())], peers)
+            _check_ranks(plan, played, size)
+            positions = {rank: at for at, rank in enumerate(played)}
+            self._lane = Lane("reshard")
+            if self._device.type == "cuda":
+                self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+            return RankProgram(plan, played[position], positions, self._device)
         except ReshardError as error:
             return error
         except RuntimeError as failure:
-            return ExecutionError(f"a rank cannot make its staging buffers: {reason(failure)}")
-        return None
-
-    def _prepare(self, plan: Plan, rank: int, peers: Mapping[int, int]) -> None:
-        """Lower the program of a rank; ``peers`` are the ranks in the world, by rank of the plan."""
-        self._rank = rank
-        self._itemsizes = [storage_nbytes(tensor.bits) for tensor in plan.spec.tensors]
-        self._sources = LocalSide(plan.spec, rank, "src", self._device)
-        self._destinations = LocalSide(plan.spec, rank, "dst", self._device)
-        lowered = lower_program(plan.program(rank))
-        self._exchanges = lowered.exchanges
-        self._wire = Wire(plan, lowered, peers, self._device)
+            return ExecutionError(f"a rank cannot prepare to run: {reason(failure)}")
 
     @property
     def torn(self) -> bool:
         """Whether destinations are partly written: from the first byte of a run until it has ended well."""
         return self._torn
 
-    def run(self, sources: LocalTensors, destinations: LocalTensors) -> RunRecord:
+    def run(
+        self,
+        sources: LocalTensors,
+        destinations: LocalTensors,
+        *,
+        tensors: Collection[str] | None = None,
+    ) -> RunRecord:
         """Fill the destinations from the sources; called on all ranks together.
 
         Args:
-            sources: local tensors by name: contiguous, of the shape and dtype that the layout gives, one
-                tensor or one per layout that the rank is part of. Dtypes below eight bits are uint8 tensors,
-                packed along the last dimension.
-            destinations: likewise; every element is overwritten. They share no memory with one another or
-                with sources.
+            sources: local tensors by name: of the shape and dtype that the layout gives, with any strides;
+                one tensor, or one per layout that the rank is part of. Dtypes below eight bits are uint8
+                tensors, packed along the last dimension.
+            destinations: likewise; every element is overwritten, and nothing between them. They share no
+                memory with one another or with sources, but for bytes of a tensor that stay in their place.
+            tensors: names of the tensors to move, the same on every rank; all of them when None. Others need
+                not be given.
 
         Returns:
-            What this rank sent.
+            What this rank sent, and where its time went.
 
         Raises:
-            LocalShapeError: on every rank before the first byte, if a tensor of any rank is missing, has
-                gaps, or is of another shape, dtype or device than expected.
+            LocalShapeError: on every rank before the first byte, if a tensor of any rank is missing, or is of
+                another shape, dtype or device than expected.
             InputError: likewise, if a name is unknown or tensors share memory.
             ExecutionError: if a message fails or times out; naming slot, peer and tensors.
         """
+        return self.start(sources, destinations, tensors=tensors).wait()
+
+    def start(
+        self,
+        sources: LocalTensors,
+        destinations: LocalTensors,
+        *,
+        tensors: Collection[str] | None = None,
+    ) -> Refit:
+        """Begin a run and return as soon as all ranks have agreed; arguments and errors as for :meth:`run`.
+
+        Until its ``wait`` has returned, sources must not be written, destinations not be used, and no other
+        run be started. On CUDA the run begins after what the current stream has been given so far.
+        """
+        begin = time.perf_counter()
         if self._failure is not None:
             raise ExecutionError(f"this Resharder has failed and must be built anew: {self._failure}")
-        if self._group is None:
+        group, lane, program = self._group, self._lane, self._program
+        if group is None or lane is None or program is None:
             raise ExecutionError("this Resharder is closed; expected a new one")
+        if self._running:
+            raise ExecutionError("a run has been started; expected its wait before another one")
+        with self._failing():
+            run = self._bind(group, program, sources, destinations, tensors)
+            self._torn = self._running = True
+            if self._stream is not None:
+                self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            prepare_s = time.perf_counter() - begin
+            ticket = lane.ask(partial(self._run, group, program, run, prepare_s))
+        return Refit(partial(self._finish, ticket))
+
+    def _finish(self, ticket: Ticket[RunRecord]) -> RunRecord:
+        with self._failing():
+            record = ticket.wait()
+            self._torn = self._running = False
+        return record
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Make the Resharder dead after an error that not all ranks have agreed on."""
         try:
-            memory = self._bind(self._group, sources, destinations)
-            self._torn = True
-            record = self._run(self._group, memory)
+            yield
         except InputError:
             raise
         except BaseException as error:
@@ -167,45 +241,65 @@ class Resharder:
             self.close()
             _forget_locals(error)
             raise
-        self._torn = False
-        return record
 
-    def _bind(self, group: dist.ProcessGroup, sources: LocalTensors, destinations: LocalTensors) -> Memory:
-        """Check the local tensors and agree with all ranks that they are right."""
-        problem: InputError | None = None
-        read, written = {}, {}
+    def _bind(
+        self,
+        group: dist.ProcessGroup,
+        program: RankProgram,
+        sources: LocalTensors,
+        destinations: LocalTensors,
+        tensors: Collection[str] | None,
+    ) -> BoundRun:
+        """Bind the program to the local tensors, and agree with all ranks that they are right."""
+        run = BoundRun(())
+        problem: ReshardError | None = None
         try:
-            read, written = self._sources.bind(sources), self._destinations.bind(destinations)
-            check_overlap(
-                (bound for bounds in read.values() for bound in bounds),
-                (bound for bounds in written.values() for bound in bounds),
-            )
+            run = program.bind(sources, destinations, tensors)
         except InputError as error:
             problem = error
-        agree(group, self._meeting, {}, problem)
-        return Memory(self._itemsizes, read, written, self._device)
+        except RuntimeError as failure:
+            problem = ExecutionError(f"rank {program.rank} cannot make its buffers: {reason(failure)}")
+        agree(group, self._meeting, {"the list of tensors to move": _listed(tensors)}, problem)
+        return run
 
-    def _run(self, group: dist.ProcessGroup, memory: Memory) -> RunRecord:
-        before = dict(self._wire.sent_nbytes)
-        messages = self._wire.messages
-        start = time.perf_counter()
-        for exchange in self._exchanges:
-            try:
-                self._wire.exchange(group, exchange, memory)
-            except RuntimeError as failure:
-                raise ExecutionError(
-                    f"slot {exchange.slot} failed on rank {self._rank}: {reason(failure)}"
-                ) from failure
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        elapsed_s = time.perf_counter() - start
-        sent = {medium: nbytes - before[medium] for medium, nbytes in self._wire.sent_nbytes.items()}
-        return RunRecord(sent[Medium.NETWORK], sent[Medium.NVLINK], self._wire.messages - messages, elapsed_s)
+    def _run(
+        self, group: dist.ProcessGroup, program: RankProgram, run: BoundRun, prepare_s: float
+    ) -> RunRecord:
+        """Run all slots; in the lane."""
+        begin = time.perf_counter()
+        with self._on_stream():
+            spent = program.run(group, run)
+        if self._stream is not None:
+            self._stream.synchronize()
+        elapsed_s = time.perf_counter() - begin
+        return RunRecord(
+            spent.sent_nbytes[Medium.NETWORK],
+            spent.sent_nbytes[Medium.NVLINK],
+            spent.messages,
+            elapsed_s,
+            prepare_s,
+            spent.pack_s,
+            spent.wire_s,
+            spent.unpack_s,
+        )
+
+    @contextlib.contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Give everything to the Resharder's own CUDA stream, if it has one."""
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            yield
 
     def close(self) -> None:
-        """Give the private group up; the caller's group stays. Closing twice does nothing."""
+        """Give the private group and all memory up; the caller's group stays. Closing twice does nothing."""
         group, self._group = self._group, None
-        if group is not None and dist.is_initialized():
+        lane, self._lane = self._lane, None
+        self._program = None
+        if lane is not None:
+            lane.close()
+        if group is not None:
             with contextlib.suppress(ValueError):  # the caller may have destroyed all groups already
                 dist.destroy_process_group(group)
 
@@ -219,6 +313,10 @@ class Resharder:
         place: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _listed(names: Collection[str] | None) -> str:
+    return "all" if names is None else str(sorted(map(str, names)))
 
 
 def _forget_locals(error: BaseException) -> None:

@@ -6,10 +6,13 @@ place in memory is not a multiple of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
 import torch
+
+from reshard_executors.messages import is_dense
 
 UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by their size in bytes."""
@@ -33,23 +36,61 @@ class BoundView:
     strides: tuple[int, ...]
     itemsize: int
 
+    @property
+    def nbytes(self) -> int:
+        """Size of its elements."""
+        return prod(self.shape) * self.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether its elements are one run of bytes in row-major order."""
+        return is_dense(self.shape, self.strides)
+
+    @property
+    def address(self) -> int:
+        """Address of the first element."""
+        return int(self.storage.data_ptr()) + self.start
+
     def as_bytes(self) -> torch.Tensor:
         """The view as one run of bytes, shape (nbytes,), uint8; only for views without gaps."""
-        return _alias(self.storage, torch.uint8, self.start, (prod(self.shape) * self.itemsize,), (1,))
+        return _alias(self.storage, torch.uint8, self.start, (self.nbytes,), (1,))
 
-    def in_units(self, nbytes: int) -> torch.Tensor:
-        """The view as integers of ``nbytes`` bytes, several per element where that is larger."""
-        per_element = self.itemsize // nbytes
-        shape, strides = self.shape, tuple(stride * per_element for stride in self.strides)
-        if per_element > 1:
-            shape, strides = (*shape, per_element), (*strides, 1)
-        return _alias(self.storage, UNITS[nbytes], self.start // nbytes, shape, strides)
+
+def alike(target: BoundView, source: BoundView) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two views of equal shape and element size as tensors of equal shape and dtype, ready to be copied.
+
+    Dimensions that are one run in both views become one, and elements are taken together to integers as large
+    as the places of all runs allow: that doubles the speed of copying rows of a matrix.
+    """
+    itemsize = target.itemsize
+    dims: list[tuple[int, int, int]] = []
+    for extent, into, out_of in zip(target.shape, target.strides, source.strides, strict=True):
+        if extent == 1:
+            continue
+        if dims and dims[-1][1:] == (extent * into, extent * out_of):
+            dims[-1] = (dims[-1][0] * extent, into, out_of)
+        else:
+            dims.append((extent, into, out_of))
+    if not dims or dims[-1][1:] != (1, 1):
+        dims.append((1, 1, 1))
+    *outer, (run, _, _) = dims
+    steps = [step * itemsize for _, *both in outer for step in both]
+    unit = gcd(8, run * itemsize, target.start, source.start, *steps)
+    shape = (*(extent for extent, _, _ in outer), run * itemsize // unit)
+    return (
+        _alias(target.storage, UNITS[unit], target.start // unit, shape, _in_units(outer, 1, itemsize, unit)),
+        _alias(source.storage, UNITS[unit], source.start // unit, shape, _in_units(outer, 2, itemsize, unit)),
+    )
+
+
+def _in_units(dims: Sequence[tuple[int, int, int]], side: int, itemsize: int, unit: int) -> tuple[int, ...]:
+    return (*(dim[side] * itemsize // unit for dim in dims), 1)
 
 
 def copy_view(target: BoundView, source: BoundView) -> None:
     """Copy between views of equal shape and element size."""
-    nbytes = gcd(8, target.itemsize, target.start, source.start)
-    target.in_units(nbytes).copy_(source.in_units(nbytes))
+    into, out_of = alike(target, source)
+    into.copy_(out_of)
 
 
 def _alias(

@@ -1,8 +1,8 @@
-"""The wire: one grouped exchange per slot over a process group."""
+"""The wire: messages of one slot over a process group, posted as one group and waited for once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,145 +10,123 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import reason
-from reshard_executors.memory import Memory
-from reshard_executors.messages import Exchange, Lowered, Message, dense_strides
-from reshard_executors.views import BoundView, copy_view
+from reshard_executors.bound import BoundExchange
+from reshard_executors.messages import Message
 from reshard_planner.errors import ExecutionError
-from reshard_planner.ir.plan import Plan
-from reshard_planner.transfer import Medium
+from reshard_planner.spec import ReshardSpec
 
 SHOWN = 3
 """Messages, and tensors of each, that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Posted:
-    """A message, its bytes, and where they come from or go to."""
+class InFlight:
+    """The messages of a slot, and what to wait for: a work each, or one where the backend joins them."""
 
-    message: Message
-    call: Callable[..., Any]
-    buffer: torch.Tensor
-    staging: torch.UntypedStorage
-    views: tuple[BoundView, ...]
-
-    def packed(self) -> Iterator[tuple[BoundView, BoundView]]:
-        """Pairs of places in the staging buffer and in memory; none for a message that goes straight."""
-        at = self.message.staged_at
-        if at is None:
-            return
-        for move, view in zip(self.message.moves, self.views, strict=True):
-            dense = dense_strides(view.shape)
-            yield BoundView(self.staging, at, view.shape, dense, view.itemsize), view
-            at += move.nbytes
+    slot: int
+    messages: tuple[tuple[str, Message], ...]
+    works: tuple[dist.Work, ...]
 
 
 class Wire:
-    """Exchanges messages with other ranks; owns the staging buffers.
+    """Exchanges messages with other ranks."""
 
-    Attributes:
-        sent_nbytes: bytes of the messages posted to other ranks so far, by medium.
-        messages: number of them.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        lowered: Lowered,
-        peers: Mapping[int, int],
-        device: torch.device,
-    ) -> None:
-        """Make the staging buffers.
+    def __init__(self, spec: ReshardSpec, positions: Mapping[int, int]) -> None:
+        """Know the ranks.
 
         Args:
-            plan: for the names of its tensors.
-            lowered: what will be exchanged.
-            peers: rank in the world that plays each rank of the plan.
-            device: where staging buffers lie.
+            spec: for the names of its tensors.
+            positions: position in the group of each rank of the plan.
         """
-        self._plan, self._peers = plan, peers
-        self._staging = [
-            torch.empty(nbytes, dtype=torch.uint8, device=device).untyped_storage()
-            for nbytes in (lowered.send_nbytes, lowered.receive_nbytes)
-        ]
-        self.sent_nbytes = dict.fromkeys(Medium, 0)
-        self.messages = 0
+        self._spec, self._positions = spec, positions
 
-    def exchange(self, group: dist.ProcessGroup, exchange: Exchange, memory: Memory) -> None:
-        """Run one slot: everything is read before anything that arrives is unpacked.
+    def post(self, group: dist.ProcessGroup, exchange: BoundExchange) -> InFlight:
+        """Post all messages of a slot as one group.
 
         Args:
             group: the group of all ranks; not kept, so that closing gives up the last reference.
             exchange: the slot.
-            memory: the rank's memory.
 
         Raises:
-            ExecutionError: naming slot, peer and tensors, if a message fails.
-            RuntimeError: if memory runs out.
+            ExecutionError: naming slot, peers and tensors, if that fails.
         """
-        for move in exchange.copies:
-            copy_view(memory.writing(move), memory.reading(move))
-        sends = [self._outgoing(message, memory) for message in exchange.sends]
-        receives = [self._incoming(message, memory) for message in exchange.receives]
-        for posted in sends:
-            for staged, view in posted.packed():
-                copy_view(staged, view)
-        self._transmit(group, exchange.slot, [*receives, *sends])
-        for posted in receives:
-            for staged, view in posted.packed():
-                copy_view(view, staged)
-        memory.free(exchange.frees)
-
-    def _outgoing(self, message: Message, memory: Memory) -> _Posted:
-        views = tuple(memory.reading(move) for move in message.moves)
-        buffer = _buffer(message, views, self._staging[0])
-        return _Posted(message, dist.isend, buffer, self._staging[0], views)
-
-    def _incoming(self, message: Message, memory: Memory) -> _Posted:
-        views = tuple(memory.writing(move) for move in message.moves)
-        buffer = _buffer(message, views, self._staging[1])
-        return _Posted(message, dist.irecv, buffer, self._staging[1], views)
-
-    def _transmit(self, group: dist.ProcessGroup, slot: int, messages: Sequence[_Posted]) -> None:
-        """Post all messages as one group and wait for each exactly once."""
-        if not messages:
-            return
+        said = tuple(
+            (verb, bound.message)
+            for verb, bounds in (("receiving {} from", exchange.receives), ("sending {} to", exchange.sends))
+            for bound in bounds
+        )
         operations = [
-            dist.P2POp(posted.call, posted.buffer, self._peers[posted.message.peer], group)
-            for posted in messages
+            self._operation(dist.irecv, group, bound.buffer, bound.message.peer)
+            for bound in exchange.receives
         ]
+        operations += [
+            self._operation(dist.isend, group, bound.buffer, bound.message.peer) for bound in exchange.sends
+        ]
+        if not operations:
+            return InFlight(exchange.slot, (), ())
         try:
             works = dist.batch_isend_irecv(operations)
         except RuntimeError as failure:
-            raise self._error(slot, messages, failure) from failure
-        for posted in messages:
-            if posted.call is dist.isend:
-                self.sent_nbytes[posted.message.medium] += posted.buffer.numel()
-                self.messages += 1
-        for at, work in enumerate(works):
+            raise self._error(exchange.slot, said, failure) from failure
+        return InFlight(exchange.slot, said, tuple(works))
+
+    def wait(self, flight: InFlight) -> None:
+        """Wait for every message of a slot exactly once; on CUDA the current stream waits, not this thread.
+
+        Raises:
+            ExecutionError: naming slot, peer and tensors, if a message fails.
+        """
+        for at, work in enumerate(flight.works):
             try:
                 work.wait()
             except RuntimeError as failure:
-                # one work per message, or a single one where the backend joins them
-                concerned = messages[at : at + 1] if len(works) == len(messages) else messages
-                raise self._error(slot, concerned, failure) from failure
+                alone = len(flight.works) == len(flight.messages)
+                concerned = flight.messages[at : at + 1] if alone else flight.messages
+                raise self._error(flight.slot, concerned, failure) from failure
 
-    def _error(self, slot: int, messages: Sequence[_Posted], failure: RuntimeError) -> ExecutionError:
-        parts = [self._describe(posted) for posted in messages[:SHOWN]]
+    def warm_up(
+        self,
+        group: dist.ProcessGroup,
+        peers: tuple[Sequence[int], Sequence[int]],
+        device: torch.device,
+    ) -> None:
+        """Exchange a byte with every peer, so that connections are made before the first run.
+
+        Args:
+            group: the group of all ranks, which have used it together before.
+            peers: ranks of the plan that this one sends to, and those that it receives from.
+            device: where the bytes lie.
+
+        Raises:
+            ExecutionError: if a peer cannot be reached.
+        """
+        operations = [
+            self._operation(call, group, torch.zeros(1, dtype=torch.uint8, device=device), peer)
+            for call, mine in zip((dist.isend, dist.irecv), peers, strict=True)
+            for peer in mine
+        ]
+        try:
+            for work in dist.batch_isend_irecv(operations) if operations else ():
+                work.wait()
+        except RuntimeError as failure:
+            known = sorted({*peers[0], *peers[1]})
+            raise ExecutionError(f"connecting with ranks {known} failed: {reason(failure)}") from failure
+
+    def _operation(
+        self, call: Callable[..., Any], group: dist.ProcessGroup, buffer: torch.Tensor, peer: int
+    ) -> dist.P2POp:
+        return dist.P2POp(call, buffer, None, group, 0, self._positions[peer])
+
+    def _error(
+        self, slot: int, messages: Sequence[tuple[str, Message]], failure: RuntimeError
+    ) -> ExecutionError:
+        parts = [self._describe(verb, message) for verb, message in messages[:SHOWN]]
         if len(messages) > SHOWN:
             parts.append(f"and {len(messages) - SHOWN} more")
         return ExecutionError(f"slot {slot}: {', '.join(parts)} failed: {reason(failure)}")
 
-    def _describe(self, posted: _Posted) -> str:
-        tensors = self._plan.spec.tensors
-        names = list(dict.fromkeys(repr(tensors[move.tensor].name) for move in posted.message.moves))
+    def _describe(self, verb: str, message: Message) -> str:
+        names = list(dict.fromkeys(repr(self._spec.tensors[move.tensor].name) for move in message.moves))
         if len(names) > SHOWN:
             names[SHOWN:] = [f"and {len(names) - SHOWN} more"]
-        verb = "sending {} to" if posted.call is dist.isend else "receiving {} from"
-        return f"{verb.format(', '.join(names))} rank {posted.message.peer}"
-
-
-def _buffer(message: Message, views: Sequence[BoundView], staging: torch.UntypedStorage) -> torch.Tensor:
-    """The bytes of a message, shape (nbytes,), uint8."""
-    if message.staged_at is None:
-        return views[0].as_bytes()
-    return BoundView(staging, message.staged_at, (message.nbytes,), (1,), 1).as_bytes()
+        return f"{verb.format(', '.join(names))} rank {message.peer}"

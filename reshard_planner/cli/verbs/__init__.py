@@ -1,7 +1,7 @@
 """The verbs, one file each, in the order of the help text."""
 
 from reshard_planner.cli.verb import Verb
-from reshard_planner.cli.verbs import compare, compile_, draw, ops, run, show, tiles, verify
+from reshard_planner.cli.verbs import compare, compile_, draw, emulate, ops, run, show, tiles, verify
 
 VERBS: tuple[Verb, ...] = (
     compile_.VERB,
@@ -11,6 +11,7 @@ VERBS: tuple[Verb, ...] = (
     ops.VERB,
     compare.VERB,
     run.VERB,
+    emulate.VERB,
     draw.VERB,
 )
 """All verbs."""

@@ -1,0 +1,114 @@
+"""Carriers: local tensors as dtypes that every backend moves, and whole tensors cut into tiles.
+
+NCCL has no 16-bit integers and gloo no 8-bit floats, so bytes travel as one dtype per element size; nothing
+computes with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from reshard_executors.binding import SIDE_WORDS, LocalTensors
+from reshard_planner.errors import LocalShapeError
+from reshard_planner.ir.interpret import check_shapes
+from reshard_planner.ir.program import Place, storage_nbytes, tile_view
+from reshard_planner.spec import TensorSpec
+from reshard_planner.spec.tiles import SideTiles
+from reshard_planner.spec.values import Side
+
+CARRIERS = {1: torch.uint8, 2: torch.bfloat16, 4: torch.int32, 8: torch.int64}
+"""Dtypes by the bytes of an element; elements of 16 bytes are two of 8, along one more dimension."""
+
+LARGEST = max(CARRIERS)
+
+
+class Carrier:
+    """How the elements of one tensor travel.
+
+    Attributes:
+        dtype: of the carrying elements.
+        shape: of the whole tensor, in carrying elements.
+        stride: of the whole tensor when dense and row-major.
+    """
+
+    def __init__(self, tensor: TensorSpec) -> None:
+        """Choose it for a tensor of at least eight bits per element."""
+        self._nbytes = storage_nbytes(tensor.bits)
+        self.dtype = CARRIERS[min(self._nbytes, LARGEST)]
+        self.shape, _ = self._widen(tensor.shape, ())
+        stride = [1] * len(self.shape)
+        for dim in reversed(range(len(self.shape) - 1)):
+            stride[dim] = stride[dim + 1] * max(1, self.shape[dim + 1])
+        self.stride = tuple(stride)
+
+    def view(
+        self, local: torch.Tensor, offset: int, shape: Sequence[int], strides: Sequence[int]
+    ) -> torch.Tensor:
+        """Part of a local tensor.
+
+        Args:
+            local: a contiguous tensor of the dtype of the spec.
+            offset: first element, counted from that of ``local``.
+            shape: extent per dimension, in elements.
+            strides: distance between neighbours per dimension, in elements.
+
+        Returns:
+            A tensor of the carrying dtype over the same memory.
+        """
+        start = (int(local.storage_offset()) + offset) * max(1, self._nbytes // LARGEST)
+        shape, strides = self._widen(shape, strides)
+        empty = torch.empty(0, dtype=self.dtype, device=local.device)
+        return empty.set_(local.untyped_storage(), start, shape, strides)
+
+    def whole(self, local: torch.Tensor) -> torch.Tensor:
+        """All of a contiguous local tensor."""
+        return self.view(local, 0, tuple(local.shape), local.stride())
+
+    def _widen(self, shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        parts = self._nbytes // LARGEST
+        if parts <= 1:
+            return tuple(shape), tuple(strides)
+        return (*shape, parts), (*(stride * parts for stride in strides), 1)
+
+
+class LocalTiles:
+    """The destination tiles of one tensor on one rank."""
+
+    def __init__(self, tensor: TensorSpec, rank: int, carrier: Carrier) -> None:
+        """Find them; none for a rank that needs nothing of the tensor."""
+        self._carrier = carrier
+        self._tiles = [
+            (entry.tile.box.slices(), tile_view(Place.DESTINATION, entry, entry.tile.box, tensor.bits))
+            for entry in SideTiles(tensor, "dst").tiles(rank)
+        ]
+
+    def fill(self, full: torch.Tensor, destinations: Sequence[torch.Tensor]) -> None:
+        """Copy every tile out of the whole tensor, of the carrier's dtype and shape."""
+        for box, view in self._tiles:
+            local = destinations[view.buffer]
+            self._carrier.view(local, view.offset, view.shape, view.strides).copy_(full[box])
+
+
+class LocalSide:
+    """What one rank is given of one tensor on one side."""
+
+    def __init__(self, tensor: TensorSpec, rank: int, side: Side) -> None:
+        """Work out the expected shapes; none for a rank that takes no part."""
+        self._tensor, self._rank, self._side = tensor, rank, side
+        self._shapes = SideTiles(tensor, side).buffer_shapes(rank)
+
+    def find(self, given: LocalTensors) -> tuple[torch.Tensor, ...]:
+        """The local tensors, one per layout that the rank is part of.
+
+        Raises:
+            LocalShapeError: if one is missing, or has another shape than its layout gives.
+        """
+        found = given.get(self._tensor.name, ())
+        locals_ = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+        try:
+            check_shapes(self._tensor, self._rank, self._shapes, [tuple(local.shape) for local in locals_])
+        except LocalShapeError as error:
+            raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
+        return locals_

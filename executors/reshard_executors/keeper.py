@@ -1,0 +1,136 @@
+"""Keepers: one process group, and the Resharders over it that are kept between calls."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TypeAlias
+
+import torch
+import torch.distributed as dist
+
+from reshard_executors.agreement import agree, reason
+from reshard_executors.groups import group_device, make_private_group, members_of, position_in
+from reshard_executors.resharder import Resharder
+from reshard_executors.sharing import Facts, Sharing
+from reshard_planner.errors import ExecutionError, InputError
+from reshard_planner.ir.plan import Plan
+from reshard_planner.spec import TensorSpec
+
+Key: TypeAlias = tuple[str, ...]
+"""What tells the plans of a keeper apart."""
+
+
+class Keeper:
+    """The ranks of one group, how they share what they know, and the Resharders over the group.
+
+    Attributes:
+        members: ranks in the world, by position in the group; positions in a group of several jobs.
+        position: of this process in the group.
+        hosts: name of the host of each process, by position.
+        device: where tensors lie.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        timeout: timedelta,
+        device: torch.device | str | None,
+        most: int,
+        kinds: Mapping[str, type[InputError]],
+    ) -> None:
+        """Make a private group of the same ranks; collective over ``group``, the whole world when None.
+
+        Args:
+            group: who takes part.
+            timeout: how long to wait for other ranks.
+            device: where tensors lie; that of the group when None.
+            most: Resharders to keep.
+            kinds: what calls are told apart by, and the error where ranks differ on it.
+
+        Raises:
+            InputError: if there is no group, or this process is not a member.
+            ExecutionError: if the ranks do not meet within the timeout.
+        """
+        self.members = tuple(members_of(group))
+        self.position = position_in(group)
+        self._meeting = group_device(group)
+        self.device = self._meeting if device is None else torch.empty(0, device=device).device
+        self._timeout, self._most = timeout, most
+        try:
+            self._group = make_private_group(group, timeout)
+        except RuntimeError as failure:
+            raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
+        self._sharing = Sharing(self._group, self._meeting, kinds)
+        self._kept: dict[Key, tuple[TensorSpec, Resharder]] = {}
+        names: list[str] = [""] * len(self.members)
+        try:
+            dist.all_gather_object(names, socket.gethostname(), group=self._group)
+        except RuntimeError as failure:
+            self.close()
+            raise ExecutionError(f"the ranks did not meet to compare hosts: {reason(failure)}") from failure
+        self.hosts = tuple(names)
+
+    def agree(self, facts: Mapping[str, str]) -> None:
+        """Compare what must be equal on all ranks, see :func:`reshard_executors.agreement.agree`."""
+        agree(self._group, self._meeting, facts, None)
+
+    def share(self, mine: Facts, error: InputError | None) -> Facts:
+        """Find out all facts of a call, see :meth:`reshard_executors.sharing.Sharing.share`."""
+        return self._sharing.share(mine, error)
+
+    def find(self, key: Key) -> TensorSpec | None:
+        """The tensor whose Resharder is kept under a key, which then counts as used last; None if none is."""
+        entry = self._kept.pop(key, None)
+        if entry is None:
+            return None
+        self._kept[key] = entry
+        return entry[0]
+
+    def add(self, key: Key, plan: Plan, played: Sequence[int]) -> TensorSpec:
+        """Build the Resharder of a plan of one tensor; closes the one not used for longest if there are many.
+
+        Args:
+            key: to keep it under.
+            plan: the same on every rank.
+            played: rank of the plan that each process plays, by position.
+
+        Raises:
+            ReshardError: as :class:`Resharder` does.
+        """
+        while len(self._kept) >= self._most:
+            self._kept.pop(next(iter(self._kept)))[1].close()
+        resharder = Resharder(plan, self._group, ranks=played, device=self.device, timeout=self._timeout)
+        self._kept[key] = (plan.spec.tensors[0], resharder)
+        return plan.spec.tensors[0]
+
+    def run(self, key: Key, source: torch.Tensor | None, destination: torch.Tensor | None) -> None:
+        """Run a kept Resharder, and drop it if it fails.
+
+        Args:
+            key: that it is kept under.
+            source: this rank's part of the source, if it stores one.
+            destination: likewise.
+
+        Raises:
+            ReshardError: as :meth:`Resharder.run` does.
+        """
+        tensor, resharder = self._kept[key]
+        sides = [{} if local is None else {tensor.name: local} for local in (source, destination)]
+        try:
+            resharder.run(*sides)
+        except InputError:  # nothing has moved
+            raise
+        except BaseException:
+            self._kept.pop(key)[1].close()
+            raise
+
+    def close(self) -> None:
+        """Close the Resharders and give the private group up; the caller's group stays."""
+        for _, resharder in self._kept.values():
+            resharder.close()
+        self._kept.clear()
+        with contextlib.suppress(ValueError):  # the caller may have destroyed all groups already
+            dist.destroy_process_group(self._group)

@@ -1,0 +1,73 @@
+"""A lane: one thread that works for a Resharder, so that its callers can go on, or be interrupted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Ticket(Generic[T]):
+    """Something that a lane has been asked to do."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work: Callable[[], T] | None = work
+        self._done = threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Do it; called by the lane, once."""
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                self._result = work()
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
+            self._error = error
+        finally:
+            del work
+            self._done.set()
+
+    def wait(self) -> T:
+        """Wait until it is done; its result, or the error that it raised."""
+        self._done.wait()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._result  # type: ignore[return-value]  # None only where T allows it
+
+
+class Lane:
+    """One thread that does what it is asked to, in order."""
+
+    def __init__(self, name: str) -> None:
+        """Start the thread.
+
+        Raises:
+            RuntimeError: if the system allows no more threads.
+        """
+        self._asked: SimpleQueue[Ticket[object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=_serve, args=(self._asked,), name=name, daemon=True)
+        self._thread.start()
+
+    def ask(self, work: Callable[[], T]) -> Ticket[T]:
+        """Have something done after everything that was asked before."""
+        ticket = Ticket(work)
+        self._asked.put(ticket)  # type: ignore[arg-type]  # the queue does not look at results
+        return ticket
+
+    def close(self) -> None:
+        """Let the thread end once it has done everything; does not wait for that."""
+        self._asked.put(None)
+
+
+def _serve(asked: SimpleQueue[Ticket[object] | None]) -> None:
+    while True:
+        ticket = asked.get()
+        if ticket is None:
+            return
+        ticket.run()
+        del ticket

@@ -1,0 +1,95 @@
+"""The pipeline: packs a slot, has the one before on the wire, and unpacks the one before that."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+from reshard_executors.agreement import reason
+from reshard_executors.bound import BoundExchange
+from reshard_executors.messages import BUFFERS
+from reshard_executors.wire import InFlight, Wire
+from reshard_planner.errors import ExecutionError
+from reshard_planner.transfer import Medium
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run of all slots took on one rank.
+
+    Times are those of the thread that ran the slots; on CUDA it only enqueues.
+
+    Attributes:
+        sent_nbytes: bytes sent to other ranks, by medium.
+        messages: messages sent to other ranks.
+        pack_s: seconds of copying within the rank and packing.
+        wire_s: seconds of posting messages and waiting for them.
+        unpack_s: seconds of unpacking.
+    """
+
+    sent_nbytes: dict[Medium, int]
+    messages: int
+    pack_s: float
+    wire_s: float
+    unpack_s: float
+
+
+def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.ProcessGroup, lag: int) -> Spent:
+    """Run all slots of a rank.
+
+    A slot may be packed once every slot of ``lag`` or more before it has been unpacked: nothing that it
+    sends has arrived later. There are as many staging buffers as slots in flight. With the default lag of 2
+    this thread packs and unpacks while another slot is on the wire, which the backend's own threads or
+    streams see to. On CUDA everything is enqueued on the current stream, and the backend has its own.
+
+    Args:
+        exchanges: the slots, ascending.
+        wire: exchanges the messages.
+        group: the group of all ranks.
+        lag: slots between a transfer and the one that forwards its bytes.
+
+    Raises:
+        ExecutionError: naming the slot, if a message or a copy fails; of a message also peer and tensors.
+    """
+    sent_nbytes = dict.fromkeys(Medium, 0)
+    messages = 0
+    spent = dict.fromkeys(("pack", "wire", "unpack"), 0.0)
+    flying: deque[tuple[BoundExchange, InFlight]] = deque()
+    now = time.perf_counter()
+
+    def count(what: str) -> None:
+        nonlocal now
+        before, now = now, time.perf_counter()
+        spent[what] += now - before
+
+    def land() -> None:
+        exchange, flight = flying.popleft()
+        wire.wait(flight)
+        count("wire")
+        _copy(exchange.unpack, exchange.slot)
+        count("unpack")
+
+    for exchange in exchanges:
+        while flying and (len(flying) == BUFFERS or flying[0][0].slot + lag <= exchange.slot):
+            land()
+        _copy(exchange.pack, exchange.slot)
+        count("pack")
+        flying.append((exchange, wire.post(group, exchange)))
+        for bound in exchange.sends:
+            sent_nbytes[bound.message.medium] += bound.message.nbytes
+        messages += len(exchange.sends)
+        count("wire")
+    while flying:
+        land()
+    return Spent(sent_nbytes, messages, spent["pack"], spent["wire"], spent["unpack"])
+
+
+def _copy(copies: Callable[[], None], slot: int) -> None:
+    try:
+        copies()
+    except RuntimeError as failure:
+        raise ExecutionError(f"slot {slot}: copying failed: {reason(failure)}") from failure

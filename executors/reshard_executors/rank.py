@@ -1,0 +1,167 @@
+"""What one rank does in the runs of a plan, and the memory that it does it with."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from reshard_executors.binding import LocalSide, LocalTensors
+from reshard_executors.bound import BoundExchange, Staging, bind
+from reshard_executors.messages import Lowered, lower_program
+from reshard_executors.pipeline import Spent, run_slots
+from reshard_executors.wire import Wire
+from reshard_planner.errors import InputError
+from reshard_planner.ir.plan import Plan
+from reshard_planner.ir.program import storage_nbytes
+
+Mark = tuple[object, ...]
+"""Everything about the given tensors that a bound program depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A program bound to the tensors of a run.
+
+    Attributes:
+        exchanges: all slots, ready to run.
+    """
+
+    exchanges: tuple[BoundExchange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A bound run, kept for the next time that the same tensors are given."""
+
+    mark: Mark
+    run: BoundRun
+    watches: tuple[weakref.ref[torch.Tensor], ...]
+
+
+class RankProgram:
+    """The program of one rank: lowered, and bound to local tensors.
+
+    What was bound last is kept as long as all of its tensors live, so that a refit into the same tensors
+    neither checks nor makes anything again, and memory that the caller has given up is not held on to.
+
+    Attributes:
+        rank: rank of the plan.
+    """
+
+    def __init__(self, plan: Plan, rank: int, positions: Mapping[int, int], device: torch.device) -> None:
+        """Lower the program.
+
+        Args:
+            plan: what will be run.
+            rank: rank of the plan.
+            positions: position in the group of each rank of the plan.
+            device: where tensors and staging buffers lie.
+
+        Raises:
+            VerificationError: if the plan cannot be lowered.
+        """
+        spec = plan.spec
+        self.rank = rank
+        self._lag, self._device = spec.options.lag, device
+        self._wire = Wire(spec, positions)
+        self._itemsizes = [storage_nbytes(tensor.bits) for tensor in spec.tensors]
+        self._numbers = {tensor.name: number for number, tensor in enumerate(spec.tensors)}
+        self._sources = LocalSide(spec, rank, "src", device)
+        self._destinations = LocalSide(spec, rank, "dst", device)
+        self._staging = Staging(device)
+        self._program = plan.program(rank)
+        self._everything = tuple(range(len(spec.tensors)))
+        self._lowered = {self._everything: lower_program(self._program)}
+        self._kept: _Kept | None = None
+
+    def connect(self, group: dist.ProcessGroup) -> None:
+        """Make the connections with all peers; all ranks of the group have used it together before.
+
+        Raises:
+            ExecutionError: if a peer cannot be reached.
+        """
+        self._wire.warm_up(group, self._lowered[self._everything].peers, self._device)
+
+    def run(self, group: dist.ProcessGroup, run: BoundRun) -> Spent:
+        """Run all slots; see :func:`reshard_executors.pipeline.run_slots`."""
+        return run_slots(run.exchanges, self._wire, group, self._lag)
+
+    def bind(
+        self, sources: LocalTensors, destinations: LocalTensors, names: Collection[str] | None
+    ) -> BoundRun:
+        """Check local tensors, and bind the program to them.
+
+        Args:
+            sources: see :meth:`reshard_executors.resharder.Resharder.run`, like the others.
+            destinations: likewise.
+            names: of the tensors to move; all of them when None.
+
+        Raises:
+            LocalShapeError: if a tensor is missing or wrong.
+            InputError: if a name is unknown, or tensors share memory.
+            RuntimeError: if there is not enough memory.
+        """
+        tensors = self._chosen(names)
+        given = [*_each(sources), *_each(destinations)]
+        mark = (tensors, tuple(sources), tuple(destinations), *map(_look, given))
+        kept = self._kept
+        if kept is not None and kept.mark == mark:
+            return kept.run
+        self._kept = kept = None
+        read = self._sources.bind(sources, tensors)
+        written = self._destinations.bind(destinations, tensors)
+        exchanges = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
+        run = BoundRun(exchanges)
+        forget = _forgetting(weakref.ref(self))
+        watches = tuple(weakref.ref(tensor, forget) for tensor in given)
+        self._kept = _Kept(mark, run, watches)
+        return run
+
+    def forget(self) -> None:
+        """Let go of the tensors that were bound last."""
+        self._kept = None
+
+    def _chosen(self, names: Collection[str] | None) -> tuple[int, ...]:
+        if names is None:
+            return self._everything
+        if isinstance(names, str):
+            raise InputError(f"tensors is the string {names!r}; expected a collection of names")
+        for name in names:
+            if name not in self._numbers:
+                raise InputError(f"tensors names {name!r}; the plan has {len(self._numbers)} others")
+        return tuple(sorted({self._numbers[name] for name in names}))
+
+    def _lower(self, tensors: tuple[int, ...]) -> Lowered:
+        if tensors not in self._lowered:
+            self._lowered[tensors] = lower_program(self._program, frozenset(tensors))
+        return self._lowered[tensors]
+
+
+def _each(given: LocalTensors) -> Iterator[torch.Tensor]:
+    for tensors in given.values():
+        if isinstance(tensors, torch.Tensor):
+            yield tensors
+        else:
+            yield from tensors
+
+
+def _look(tensor: torch.Tensor) -> Mark:
+    """What binding depends on; for a wrong one, which binding refuses, something that equals nothing."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+        return (object(),)
+    pending = tensor.is_conj() or tensor.is_neg()
+    where = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
+    return (*where, tensor.dtype, pending)
+
+
+def _forgetting(program: weakref.ref[RankProgram]) -> Callable[[object], None]:
+    def forget(_: object) -> None:
+        alive = program()
+        if alive is not None:
+            alive.forget()
+
+    return forget

@@ -1,0 +1,24 @@
+"""Predictions: how long a run of a plan takes, and what it costs on a measured cluster."""
+
+from reshard_planner.simulate.costs import Costs, LinkCosts, with_link_costs
+from reshard_planner.simulate.fit import Fit, Measurement, fit_costs
+from reshard_planner.simulate.predict import predict, predict_workload
+from reshard_planner.simulate.values import Intervals, PortUse, Prediction
+from reshard_planner.simulate.workload import Messages, RankSlots, Workload
+
+__all__ = [
+    "Costs",
+    "Fit",
+    "Intervals",
+    "LinkCosts",
+    "Measurement",
+    "Messages",
+    "PortUse",
+    "Prediction",
+    "RankSlots",
+    "Workload",
+    "fit_costs",
+    "predict",
+    "predict_workload",
+    "with_link_costs",
+]

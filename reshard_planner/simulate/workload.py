@@ -1,0 +1,157 @@
+"""Workloads: the messages of a plan and what each rank does for them, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.ir.chunks import freeze_columns
+from reshard_planner.ir.plan import Plan
+from reshard_planner.ir.program import Move, Slot, View
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Messages between ranks, sorted by slot, sender and receiver; int64 columns of shape (messages,).
+
+    Attributes:
+        src: sending rank.
+        dst: receiving rank.
+        slot: slot of the plan.
+        medium: a :class:`reshard_planner.transfer.Medium`.
+        nbytes: size.
+    """
+
+    src: Ints
+    dst: Ints
+    slot: Ints
+    medium: Ints
+    nbytes: Ints
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankSlots:
+    """Slots that a rank takes part in, sorted by rank and slot; int64 columns of shape (rank slots,).
+
+    Attributes:
+        rank: the rank.
+        slot: slot of the plan.
+        copy_nbytes: bytes that the rank copies between its own buffers.
+        pack_nbytes: bytes of the messages that it packs before it sends them.
+        unpack_nbytes: bytes of the messages that it unpacks after they have arrived.
+    """
+
+    rank: Ints
+    slot: Ints
+    copy_nbytes: Ints
+    pack_nbytes: Ints
+    unpack_nbytes: Ints
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """All that a run has to do, whatever it costs.
+
+    Attributes:
+        ranks: all ranks, ascending, also those without any slot.
+        lag: slots between a message and one that sends on what it brought.
+        messages: between ranks.
+        rank_slots: what each rank does in each of its slots.
+        sender: row of ``rank_slots`` of the sending rank, per message.
+        receiver: row of ``rank_slots`` of the receiving rank, per message.
+    """
+
+    ranks: tuple[int, ...]
+    lag: int
+    messages: Messages
+    rank_slots: RankSlots
+    sender: Ints
+    receiver: Ints
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Workload:
+        """The workload of a plan, from the programs of its ranks, one after another.
+
+        Raises:
+            VerificationError: if the plan cannot be lowered to programs.
+        """
+        rows: list[tuple[int, ...]] = []
+        sent: list[tuple[int, ...]] = []
+        for program in plan.scatter():
+            for slot in program.slots:
+                sent.extend(_sent(program.rank, slot))
+                rows.append((program.rank, slot.number, *_nbytes(slot)))
+        rank_slots = RankSlots(*_columns(rows, order=range(5)))
+        messages = Messages(*_columns(sorted(sent), order=(1, 2, 0, 3, 4)))
+        size = int(rank_slots.slot.max(initial=-1)) + 1
+        keys = rank_slots.rank * size + rank_slots.slot
+        return cls(
+            plan.ranks,
+            plan.spec.options.lag,
+            messages,
+            rank_slots,
+            np.searchsorted(keys, messages.src * size + messages.slot),
+            np.searchsorted(keys, messages.dst * size + messages.slot),
+        )
+
+
+def _columns(rows: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[Ints]:
+    """Columns of rows of five numbers, in this order."""
+    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    return [table[:, at].copy() for at in order]
+
+
+def _sent(rank: int, slot: Slot) -> Iterator[tuple[int, ...]]:
+    """Slot, sender, receiver, medium and size of what a rank sends in a slot."""
+    for peer, moves in slot.sends:
+        yield slot.number, rank, peer, int(moves[0].medium), sum(move.nbytes for move in moves)
+
+
+def _nbytes(slot: Slot) -> tuple[int, int, int]:
+    """Bytes copied, packed and unpacked in a slot."""
+    return (
+        sum(move.nbytes for move in slot.copies),
+        sum(_packed(moves, moves[0].read) for _, moves in slot.sends),
+        sum(_packed(moves, moves[0].write) for _, moves in slot.receives),
+    )
+
+
+def _packed(moves: Sequence[Move], first: View | None) -> int:
+    """Bytes of a message that goes through a staging buffer: one that is not one run in a local buffer."""
+    if len(moves) == 1 and first is not None and is_dense(first.shape, first.strides):
+        return 0
+    return sum(move.nbytes for move in moves)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a row-major view is one run of elements without gaps.
+
+    >>> is_dense((1, 8), (100, 1)), is_dense((2, 8), (100, 1))
+    (True, False)
+    """
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent > 1 and stride != step:
+            return False
+        step *= extent
+    return True
