@@ -478,6 +478,20 @@ def test_a_thousand_refits_use_no_more_than_the_first(small_world):
         assert late[2] <= early[2] + 2**20
 
 
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from Linux's /proc")
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_refit_takes_no_more_memory_than_its_staging(small_world, strategy):
+    tensors = [
+        rp.TensorSpec(f"w{at}", (4096, 2048), "float32", over([0, 1], "S(0)"), over([1, 2], "S(1)"))
+        for at in range(4)
+    ]
+    spec = rp.ReshardSpec(tensors, None, rp.Options(staging_nbytes=2**25))
+    plan = rp.compile(spec, strategy)
+    small_world.call_alike(calls.build, plan)
+    for beyond in small_world.call_alike(calls.peak_of_a_refit):
+        assert beyond <= plan.certificate.staging_nbytes + 2**25
+
+
 # -- hosts -----------------------------------------------------------------------------------------------
 
 

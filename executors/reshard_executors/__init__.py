@@ -1,29 +1,51 @@
 """Executors: run the per-rank programs of a plan.
 
-``Resharder`` runs them on torch.distributed; it is looked up on first use, so that everything else here works
-without torch.
+What needs torch is looked up on first use, so that everything else here works without it: ``Resharder`` runs
+plans on torch.distributed, ``Redistributor`` and ``redistribute`` serve users of DTensor, and ``join_jobs``
+makes a process group of several jobs.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reshard_executors.resharder import Resharder, RunRecord
+    from reshard_executors.dtensor import Redistributor, redistribute, xferdtensor
+    from reshard_executors.given import Described
+    from reshard_executors.groups import join_jobs
+    from reshard_executors.resharder import Refit, Resharder, RunRecord
 
-__all__ = ["Resharder", "RunRecord"]
+__all__ = [
+    "Described",
+    "Redistributor",
+    "Refit",
+    "Resharder",
+    "RunRecord",
+    "join_jobs",
+    "redistribute",
+    "xferdtensor",
+]
 
 TORCH_EXTRA = "install the extra reshard-planner[torch]"
 """What to do where torch is missing."""
 
+HOMES = {
+    **dict.fromkeys(("Refit", "Resharder", "RunRecord"), "resharder"),
+    **dict.fromkeys(("Redistributor", "redistribute", "xferdtensor"), "dtensor"),
+    "Described": "given",
+    "join_jobs": "groups",
+}
+"""The module of each name."""
+
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from reshard_executors import resharder  # noqa: PLC0415 - torch is optional
+        module = import_module(f"reshard_executors.{HOMES[name]}")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise ImportError(f"{name} needs torch, which is not installed; {TORCH_EXTRA}") from None
-    return getattr(resharder, name)
+    return getattr(module, name)

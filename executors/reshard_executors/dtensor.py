@@ -60,8 +60,7 @@ class Redistributor:
     call begins with an all-reduce of a few bytes by which the ranks compare what they were given; whatever
     is wrong on one rank then raises the same error on all.
 
-    After an :class:`ExecutionError` within a transfer the Resharder is dropped, and the next call builds
-    another. After one before it the Redistributor is closed.
+    After an :class:`ExecutionError` the Redistributor is closed, and must be built anew.
     """
 
     def __init__(
@@ -145,11 +144,11 @@ class Redistributor:
         rank = keeper.members[keeper.position]
         held = local_of(source) if isinstance(source, DTensor) and _stores(tensor.src, rank) else None
         if not _stores(tensor.dst, rank):
-            keeper.run(key, held, None)
+            self._move(keeper, key, held, None)
             return None
         shape = tensor.dst[0].partition(tensor.shape).local_shape(rank)
         local = torch.empty(shape, dtype=getattr(torch, tensor.dtype), device=keeper.device)
-        keeper.run(key, held, local)
+        self._move(keeper, key, held, local)
         return DTensor.from_local(
             local,
             mesh,
@@ -212,7 +211,7 @@ class Redistributor:
         )
         if stream is not None:
             stream.synchronize()
-        keeper.run(key, held, kept)
+        self._move(keeper, key, held, kept)
 
     def _keeper(self, given: dist.ProcessGroup | None) -> Keeper:
         group = None if given is dist.group.WORLD else given
@@ -250,6 +249,15 @@ class Redistributor:
             spec = _make_spec(facts, played, topology, self._options)
             tensor = keeper.add(key, compile_plan(spec), played)
         return key, tensor
+
+    def _move(self, keeper: Keeper, key: Key, held: torch.Tensor | None, kept: torch.Tensor | None) -> None:
+        try:
+            keeper.run(key, held, kept)
+        except InputError:  # nothing has moved
+            raise
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close all Resharders; the caller's groups stay. Closing twice does nothing."""

@@ -58,7 +58,7 @@ class Keeper:
         self.position = position_in(group)
         self._meeting = group_device(group)
         self.device = self._meeting if device is None else torch.empty(0, device=device).device
-        self._timeout, self._most = timeout, most
+        self._most = most
         try:
             self._group = make_private_group(group, timeout)
         except RuntimeError as failure:
@@ -102,12 +102,12 @@ class Keeper:
         """
         while len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)))[1].close()
-        resharder = Resharder(plan, self._group, ranks=played, device=self.device, timeout=self._timeout)
+        resharder = Resharder(plan, self._group, ranks=played, device=self.device, borrow=True)
         self._kept[key] = (plan.spec.tensors[0], resharder)
         return plan.spec.tensors[0]
 
     def run(self, key: Key, source: torch.Tensor | None, destination: torch.Tensor | None) -> None:
-        """Run a kept Resharder, and drop it if it fails.
+        """Run a kept Resharder.
 
         Args:
             key: that it is kept under.
@@ -115,17 +115,11 @@ class Keeper:
             destination: likewise.
 
         Raises:
-            ReshardError: as :meth:`Resharder.run` does.
+            ReshardError: as :meth:`Resharder.run` does; after an :class:`ExecutionError` the group is broken.
         """
         tensor, resharder = self._kept[key]
         sides = [{} if local is None else {tensor.name: local} for local in (source, destination)]
-        try:
-            resharder.run(*sides)
-        except InputError:  # nothing has moved
-            raise
-        except BaseException:
-            self._kept.pop(key)[1].close()
-            raise
+        resharder.run(*sides)
 
     def close(self) -> None:
         """Close the Resharders and give the private group up; the caller's group stays."""

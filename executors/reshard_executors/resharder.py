@@ -93,6 +93,7 @@ class Resharder:
         ranks: Sequence[int] | None = None,
         device: torch.device | str | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        borrow: bool = False,
     ) -> None:
         """Prepare the rank's program, agree with all other ranks on the plan, and connect with its peers.
 
@@ -104,7 +105,10 @@ class Resharder:
                 plan does not have plays no part. When None, every process plays its rank in the world.
             device: where tensors and staging buffers lie; when None the current CUDA device for NCCL, and
                 the CPU for other backends.
-            timeout: how long to wait for the other end of each message.
+            timeout: how long to wait for the other end of each message; that of the group if it is borrowed.
+            borrow: use ``group`` itself, which then does nothing else until this is closed, is unusable after
+                an error, and is not given up by :meth:`close`. It saves the connections of a private group
+                where many plans run over the same ranks, one after another.
 
         Raises:
             InputError: on every rank, if the plan or ``ranks`` differ between ranks, or do not fit the group,
@@ -116,6 +120,7 @@ class Resharder:
         self._torn = False
         self._failure: str | None = None
         self._running = False
+        self._group: dist.ProcessGroup | None = None
         self._lane: Lane | None = None
         self._program: RankProgram | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -123,10 +128,12 @@ class Resharder:
         self._meeting = group_device(group)
         self._device = self._meeting if device is None else torch.empty(0, device=device).device
         played = list(members if ranks is None else ranks)
+        self._borrowed = borrow and group is not None
         try:
-            self._group: dist.ProcessGroup | None = make_private_group(group, timeout)
+            own = group if borrow and group is not None else make_private_group(group, timeout)
         except RuntimeError as failure:
             raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
+        self._group = own
         facts = {
             "the digest of the plan": plan.digest,
             "the list of ranks": str(played),
@@ -135,10 +142,10 @@ class Resharder:
         try:
             prepared = self._prepare(plan, played, position_in(group), len(members))
             problem = prepared if isinstance(prepared, ReshardError) else None
-            agree(self._group, self._meeting, facts, problem)
-            agree_on_hosts(self._group, self._meeting, plan.spec, played)
+            agree(own, self._meeting, facts, problem)
+            agree_on_hosts(own, self._meeting, plan.spec, played)
             if isinstance(prepared, RankProgram):
-                prepared.connect(self._group)
+                prepared.connect(own)
                 self._program = prepared
         except BaseException:
             self.close()
@@ -299,7 +306,7 @@ class Resharder:
         self._program = None
         if lane is not None:
             lane.close()
-        if group is not None:
+        if group is not None and not self._borrowed:
             with contextlib.suppress(ValueError):  # the caller may have destroyed all groups already
                 dist.destroy_process_group(group)
 

@@ -1,12 +1,14 @@
 """Predictions: how long a run of a plan takes, and what it costs on a measured cluster."""
 
 from reshard_planner.simulate.costs import Costs, LinkCosts, with_link_costs
+from reshard_planner.simulate.emulated import EMULATED_COSTS
 from reshard_planner.simulate.fit import Fit, Measurement, fit_costs
 from reshard_planner.simulate.predict import predict, predict_workload
 from reshard_planner.simulate.values import Intervals, PortUse, Prediction
 from reshard_planner.simulate.workload import Messages, RankSlots, Workload
 
 __all__ = [
+    "EMULATED_COSTS",
     "Costs",
     "Fit",
     "Intervals",

@@ -18,14 +18,17 @@ class Costs:
             which infinity becomes, where that is free.
         slot_s: time of one rank to begin a slot, in seconds.
         message_s: time of one rank to post one message, sent or received, in seconds.
+        buffered_nbytes: bytes of a message that the transport takes over, so that the sender is done with one
+            of this size or less as soon as it starts; 0 where it reads them in place, as RDMA does.
 
     Raises:
-        InputError: if the rate is not above 0, or a time is negative or not finite.
+        InputError: if the rate is not above 0, or a time or the size is negative or not finite.
     """
 
     pack_bytes_per_s: float | None = None
     slot_s: float = 0.0
     message_s: float = 0.0
+    buffered_nbytes: int = 0
 
     def __post_init__(self) -> None:
         if self.pack_bytes_per_s == inf:
@@ -37,6 +40,10 @@ class Costs:
         for name, value in (("slot_s", self.slot_s), ("message_s", self.message_s)):
             if not 0 <= value < inf:
                 raise InputError(f"{name} is {value!r}; expected a time in seconds, 0 or more")
+        if isinstance(self.buffered_nbytes, bool) or not isinstance(self.buffered_nbytes, int):
+            raise InputError(f"buffered_nbytes is {self.buffered_nbytes!r}; expected an integer")
+        if self.buffered_nbytes < 0:
+            raise InputError(f"buffered_nbytes is {self.buffered_nbytes}; expected 0 or more")
 
     @property
     def pack_s_per_byte(self) -> float:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reshard_planner.ir.plan import Plan
 from reshard_planner.schedule.values import BUFFERS_PER_DIRECTION
 from reshard_planner.simulate.costs import FREE, Costs
-from reshard_planner.simulate.fair import fair_rates
+from reshard_planner.simulate.fair import ranked_rates
 from reshard_planner.simulate.paths import Paths
 from reshard_planner.simulate.values import Intervals, PortUse, Prediction
 from reshard_planner.simulate.workload import Workload
@@ -35,8 +35,9 @@ def predict(plan: Plan, costs: Costs = FREE, *, topology: Topology | None = None
     A rank does one thing at a time. To begin a slot it copies, packs, and posts all its messages; it begins
     one as soon as at most one slot is in flight before it and every own slot that is ``lag`` or more
     before it has finished. To finish a slot it waits for all its messages and unpacks. A message starts when
-    both ends have posted it, takes the largest latency of the ports that it passes, and then has its max-min
-    fair share of them.
+    both ends have posted it, and takes the largest latency of the ports that it passes. Then ports serve
+    messages of earlier slots first, as queues do, and those of one slot have max-min fair shares. The sender
+    is done with a message when it has gone, or as soon as it starts if the transport buffers all of it.
 
     Args:
         plan: the plan.
@@ -127,6 +128,7 @@ class _Run:
         begin += np.array(self.open) * costs.message_s
         self.begin_s: list[float] = begin.tolist()
         self.unpack_s: list[float] = (rows.unpack_nbytes * per_byte).tolist()
+        self.buffered: list[bool] = (workload.messages.nbytes <= costs.buffered_nbytes).tolist()
         self.posted_once = [False] * count
         self.waiting = [False] * len(rows)
         self.rank: list[int] = rows.rank.tolist()
@@ -171,14 +173,19 @@ class _Run:
         self.starting.clear()
         self.flowing = np.concatenate((self.flowing[staying], new))
         self.left = np.concatenate((left, self.workload.messages.nbytes[new]))
-        self.rate = fair_rates(self.paths.ports[self.flowing], self.paths.bytes_per_s)
-        self.due = now + self.left / self.rate
+        slots = self.workload.messages.slot[self.flowing]
+        self.rate = ranked_rates(self.paths.ports[self.flowing], slots, self.paths.bytes_per_s)
+        self.due = np.full(len(self.rate), np.inf)
+        np.divide(self.left, self.rate, out=self.due, where=self.rate > 0)
+        self.due += now
         self.since = now
 
     def _happen(self, kind: int, number: int, now: float) -> None:
         """An event, at a row or a message."""
         if kind == STARTED:
             self.starting.append(number)
+            if self.buffered[number]:
+                self._close(self.ends[number][0], now)
             return
         if kind == POSTED:
             for message in self.of_row[number]:
@@ -204,7 +211,13 @@ class _Run:
     def _arrive(self, message: int, now: float) -> None:
         """The last byte of a message has come."""
         self.end_s[message] = now
-        for row in self.ends[message]:
-            self.open[row] -= 1
-            if self.waiting[row] and not self.open[row]:
-                heappush(self.queue, (now + self.unpack_s[row], UNPACKED, row))
+        sender, receiver = self.ends[message]
+        self._close(receiver, now)
+        if not self.buffered[message]:
+            self._close(sender, now)
+
+    def _close(self, row: int, now: float) -> None:
+        """A rank is done with a message of a slot."""
+        self.open[row] -= 1
+        if self.waiting[row] and not self.open[row]:
+            heappush(self.queue, (now + self.unpack_s[row], UNPACKED, row))

@@ -34,11 +34,13 @@ class Run:
         name: for the result.
         plan: what to run.
         baseline: name of what moves the tensors of the plan's spec instead of the plan; None for the plan.
+        repeat: how many times it is done, where that is not as often as all others.
     """
 
     name: str
     plan: Plan
     baseline: str | None = None
+    repeat: int | None = None
 
 
 def gpus_of(spec: ReshardSpec) -> list[Gpu]:
@@ -144,7 +146,7 @@ def _job(runs: Sequence[Run], folder: Path, repeat: int, timeout_s: float) -> Jo
         if run.plan.digest not in files:
             files[run.plan.digest] = str(folder / f"{len(files)}.reshard")
             run.plan.save(files[run.plan.digest])
-    orders = (RunOrder(run.name, files[run.plan.digest], run.baseline, repeat) for run in runs)
+    orders = (RunOrder(run.name, files[run.plan.digest], run.baseline, run.repeat or repeat) for run in runs)
     return Job(tuple(orders), timeout_s)
 
 

@@ -32,6 +32,10 @@ BURST_S, MIN_BURST_NBYTES = 0.005, 65_536 + MTU
 WINDOW_S, MIN_WINDOW_FRAMES = 0.005, 16
 """What one connection may have on its way: this time at the rate, but at least so many frames."""
 
+PATIENCE_S = 1
+"""How long the kernel waits for an acknowledgement before it sends again; queues of slow ports take longer than
+its usual fifth of a second."""
+
 CONNECTIONS = 8
 """Windows per peer that a port's queue has room for: of several connections, and windows are rounded up."""
 
@@ -126,7 +130,7 @@ def _inside(space: str, position: int, gpus: Sequence[Gpu]) -> Iterator[Step]:
             slower = min(_rate(own, device), _rate(peer, device))
             lines.append(
                 f"route add {address(other)}/32 dev {device} src {address(position)}"
-                f" window {_window_frames(slower) * MTU} congctl reno"
+                f" window {_window_frames(slower) * MTU} congctl reno rto_min {PATIENCE_S}s"
             )
             lines.append(f"neigh add {address(other)} lladdr {there} dev {device} nud permanent")
     yield Step("ip", space, tuple(lines))
