@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constrain
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types docs bench clean
+.PHONY: help setup demo test lint types docs bench emulated clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -45,6 +45,9 @@ docs: $(INSTALLED) ## run the examples of README and docs/ again and write down 
 
 bench: $(INSTALLED) ## measure compiling and plans on a few cases; see docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+emulated: $(INSTALLED) ## run plans and baselines on emulated clusters, as root; writes docs/emulation.md
+	@$(BIN)/python -m benchmarks.emulated --write docs/emulation.md
 
 clean: ## remove .venv and everything that was built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -33,8 +33,8 @@ WINDOW_S, MIN_WINDOW_FRAMES = 0.005, 16
 """What one connection may have on its way: this time at the rate, but at least so many frames."""
 
 PATIENCE_S = 1
-"""How long the kernel waits for an acknowledgement before it sends again; queues of slow ports take longer than
-its usual fifth of a second."""
+"""How long the kernel waits for an acknowledgement before it sends again: queues of slow ports take longer
+than its usual fifth of a second."""
 
 CONNECTIONS = 8
 """Windows per peer that a port's queue has room for: of several connections, and windows are rounded up."""
