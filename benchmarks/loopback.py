@@ -25,6 +25,9 @@ from typing import Any
 import reshard_planner as rp
 
 MIB = 2**20
+COLUMNS = 8192
+"""Width of the matrices; half a row of bfloat16 is 8 KiB, the run of bytes that packing copies."""
+
 TIMEOUT = timedelta(minutes=5)
 
 
@@ -75,10 +78,10 @@ def cases(nbytes: int) -> list[LoopbackCase]:
     topology = rp.Topology.from_domains([[0, 1], [2, 3]])
 
     def spec(count: int, src: str, dst: str) -> rp.ReshardSpec:
-        rows = max(2, nbytes // count // (2048 * 2) // 4 * 4)
+        rows = max(2, nbytes // count // (COLUMNS * 2) // 4 * 4)
         tensors = [
             rp.TensorSpec(
-                f"layer{at}", (rows, 2048), "bfloat16", rp.Layout(train, [src]), rp.Layout(serve, [dst])
+                f"layer{at}", (rows, COLUMNS), "bfloat16", rp.Layout(train, [src]), rp.Layout(serve, [dst])
             )
             for at in range(count)
         ]
