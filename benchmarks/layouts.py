@@ -92,7 +92,7 @@ def layouts() -> list[EmulatedLayout]:
             "slow-nic",
             "as replicas, with one NIC of half the rate",
             _spec(
-                [("w", (16384, 4096), _on([0, 1, 2, 3], "S(0)"), _on([[4, 5], [6, 7]], "R", "S(0)"))],
+                [("w", (12288, 4096), _on([0, 1, 2, 3], "S(0)"), _on([[4, 5], [6, 7]], "R", "S(0)"))],
                 four,
                 slow=6,
             ),

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from oracle import sources_and_destinations
 from reshard_executors.arena import Arena
 from reshard_executors.binding import LocalSide
-from reshard_executors.bound import Staging, bind
+from reshard_executors.bound import BoundExchange, Staging, bind
 from reshard_executors.messages import (
     ALIGNMENT_NBYTES,
     ALONE_NBYTES,
+    BUFFERS,
     MAX_ALONE,
     dense_strides,
     is_dense,
@@ -186,6 +187,65 @@ def test_some_tensors_alone_arrive_and_others_stay_as_they_are():
             assert kept[rank][name][0].tobytes() == expected
 
 
+class WatchedWire:
+    """A wire that exchanges nothing and writes down what happens when."""
+
+    def __init__(self):
+        self.events = []
+
+    def post(self, group, exchange):
+        del group
+        self.events.append(("post", exchange.slot))
+        return exchange.slot
+
+    def wait(self, slot):
+        self.events.append(("wait", slot))
+
+
+def watched(lag, slots):
+    wire = WatchedWire()
+    exchanges = [
+        BoundExchange(
+            slot,
+            lambda slot=slot: wire.events.append(("pack", slot)),
+            (),
+            (),
+            lambda slot=slot: wire.events.append(("unpack", slot)),
+        )
+        for slot in slots
+    ]
+    run_slots(exchanges, wire, None, lag)
+    return wire.events
+
+
+def test_a_slot_is_on_the_wire_while_others_are_packed_and_unpacked():
+    events = watched(2, range(6))
+    flying = set()
+    for what, slot in events:
+        if what == "post":
+            flying.add(slot)
+        elif what == "wait":
+            flying.discard(slot)
+        elif what == "pack" and slot > 0:
+            assert flying == {slot - 1}
+        elif what == "unpack" and slot < 5:
+            assert flying == {slot + 1}
+    for slot in range(6):
+        mine = [what for what, number in events if number == slot]
+        assert mine == ["pack", "post", "wait", "unpack"]
+
+
+@given(st.integers(1, 4), st.sets(st.integers(0, 12), min_size=1))
+def test_a_slot_is_packed_after_all_that_it_may_forward_and_in_free_buffers(lag, numbers):
+    slots = sorted(numbers)
+    events = watched(lag, slots)
+    for at, slot in enumerate(slots):
+        before = events[: events.index(("pack", slot))]
+        for other in slots[:at]:
+            if other + lag <= slot or at - slots.index(other) >= BUFFERS:
+                assert ("unpack", other) in before
+
+
 # -- messages --------------------------------------------------------------------------------------------
 
 
@@ -229,6 +289,33 @@ def test_both_ends_agree_on_every_message_and_its_order(spec):
             assert all(nbytes[op] < ALONE_NBYTES for op in together)
         if len(messages) > 1:
             assert all(nbytes[op] >= ALONE_NBYTES for op in alone[1:])
+
+
+def test_what_is_one_run_of_bytes_at_an_end_goes_straight_from_or_into_memory():
+    src, dst = (rp.Layout(rp.Mesh(ranks), ["S(0)"]) for ranks in ([0, 1], [2, 3]))
+    columns = rp.Layout(rp.Mesh([2, 3]), ["S(1)"])
+    for side, packs in ((dst, False), (columns, True)):
+        plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (64, 64), "float32", src, side)]))
+        for rank in plan.ranks:
+            held, kept = (as_tensors(plan, empty_buffers(plan, rank, side)) for side in ("src", "dst"))
+            staging = Staging(CPU)
+            exchanges = bound_rank(plan, rank, held, kept, staging)
+            given_memory = {
+                tensor.untyped_storage().data_ptr()
+                for each in (*held.values(), *kept.values())
+                for tensor in each
+            }
+            used = {
+                bound.buffer.untyped_storage().data_ptr()
+                for exchange in exchanges
+                for bound in (*exchange.sends, *exchange.receives)
+            }
+            if packs and rank in (0, 1):
+                assert not used & given_memory
+                assert staging.nbytes > 0
+            else:
+                assert used <= given_memory
+                assert staging.nbytes == 0
 
 
 @given(specs(max_ranks=8), st.sampled_from(sorted(STRATEGIES)))
