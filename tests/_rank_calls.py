@@ -18,6 +18,8 @@ import torch.distributed as dist
 from reshard_executors.resharder import Resharder
 from reshard_executors.values import empty_buffers
 from reshard_executors.worker import as_tensors
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
 
 import reshard_planner as rp
 from reshard_planner.errors import ExecutionError
@@ -92,7 +94,8 @@ def run_with(state: State, change: str, sources: Arrays) -> Any:
     held = as_tensors(plan, {name: [array.copy() for array in arrays] for name, arrays in sources.items()})
     kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
     spoil(change, held, kept)
-    return state["resharder"].run(held, kept)
+    given: Any = list(held) if change == "sources that are a list" else held
+    return state["resharder"].run(given, kept)
 
 
 def spoil(change: str, held: Tensors, kept: Tensors) -> None:
@@ -114,6 +117,16 @@ def spoil(change: str, held: Tensors, kept: Tensors) -> None:
             del kept[name]
         case "source given twice":
             held[name] = held[name] * 2
+        case "source without its storage":
+            held[name] = held[name][0].clone()
+            held[name].untyped_storage().resize_(3)
+        case "source that is None":
+            held[name] = None
+        case "source that is a DTensor":
+            mesh = DeviceMesh("cpu", [state_rank()], _init_backend=False)
+            held[name] = DTensor.from_local(held[name][0], mesh, [Replicate()], run_check=False)
+        case "sparse source":
+            held[name] = held[name][0].to_sparse()
         case "source that is an array":
             held[name] = [held[name][0].view(torch.int16).numpy()]
         case "source on another device":
@@ -211,6 +224,44 @@ def raw(tensor: torch.Tensor) -> np.ndarray:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().copy()
 
 
+def state_rank() -> int:
+    """Rank of this process in the world."""
+    return dist.get_rank()
+
+
+def start_and_close(state: State, sources: Arrays) -> Arrays:
+    """Start a run and close without waiting for it."""
+    plan = state["plan"]
+    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    with state["resharder"] as resharder:
+        resharder.start(held, kept)
+    return {name: [raw(each) for each in found] for name, found in kept.items()}
+
+
+def regroup(state: State, sources: Arrays, *, wrong: bool = False) -> None:
+    """Run with tensors that are kept for the next time; or with all of them under the first name."""
+    if "kept" not in state or state["kept"][0] is not state["resharder"]:
+        plan = state["plan"]
+        sides = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+        state["kept"] = (state["resharder"], *sides)
+    _, held, kept = state["kept"]
+    if wrong:
+        first, second = held
+        held = {first: [*held[first], *held[second]], second: []}
+    state["resharder"].run(held, kept)
+
+
+def regroup_on_one(state: State, sources: Arrays, here: bool) -> None:  # noqa: FBT001 - one of two calls
+    """The same, wrong on one rank."""
+    regroup(state, sources, wrong=here)
+
+
+def build_on_device(_: State, plan: rp.Plan, device: str | None) -> None:
+    """Build for tensors on a device."""
+    with Resharder(plan, device=device, timeout=timedelta(seconds=20)):
+        pass
+
+
 def strided(tensor: torch.Tensor, how: str) -> torch.Tensor:
     """A tensor of the same values that lies in memory in another way, within a larger one full of 0x77."""
     shape = list(tensor.shape)
@@ -268,9 +319,9 @@ def run_some(state: State, sources: Arrays, names: Sequence[str] | None) -> Any:
     plan = state["plan"]
     held = as_tensors(plan, sources)
     kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
-    chosen = [name for name in kept if names is None or name in names]
+    chosen = [name for name in kept if not isinstance(names, list | tuple) or name in names]
     record = state["resharder"].run(
-        {name: each for name, each in held.items() if names is None or name in names},
+        {name: each for name, each in held.items() if not isinstance(names, list | tuple) or name in names},
         {name: kept[name] for name in chosen},
         tensors=names,
     )
@@ -369,3 +420,9 @@ def peak_of_a_refit(state: State) -> int:
     with open("/proc/self/status", encoding="ascii") as file:  # noqa: PTH123 - as above
         [peak] = [int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:")]
     return peak - before
+
+
+def run_serving(state: State, sources: Arrays) -> Any:
+    """Run as serving code does, in inference mode."""
+    with torch.inference_mode():
+        return run(state, sources)

@@ -215,14 +215,20 @@ def dense(view: View) -> bool:
     return offsets == list(range(len(offsets)))
 
 
-def staged(messages: tuple[tuple[int, tuple[Move, ...]], ...]) -> int:
-    total = 0
+def staged(messages: tuple[tuple[int, tuple[Move, ...]], ...]) -> tuple[int, int]:
+    """Bytes that are packed, and messages: of each peer the first 16 of a MiB or more go alone."""
+    total = count = 0
     for _, moves in messages:
-        view = moves[0].read or moves[0].write
-        assert view is not None
-        if len(moves) > 1 or not dense(view):
-            total += sum(move.nbytes for move in moves)
-    return total
+        large = [move for move in moves if move.nbytes >= 1024 * 1024][:16]
+        small = [move for move in moves if not any(move is other for other in large)]
+        for together in [small, *([move] for move in large)]:
+            count += bool(together)
+            if together:
+                view = together[0].read or together[0].write
+                assert view is not None
+                if len(together) > 1 or not dense(view):
+                    total += sum(move.nbytes for move in together)
+    return total, count
 
 
 Key = tuple[int, int, int]
@@ -242,11 +248,12 @@ class Flow:
 
 
 class Turn(NamedTuple):
-    """A slot of a rank: its number, bytes handled before and after, and its messages."""
+    """A slot of a rank: its number, bytes handled before and after, messages posted, and flows."""
 
     number: int
     begin_nbytes: int
     unpack_nbytes: int
+    posted: int
     keys: list[Key]
 
 
@@ -268,7 +275,7 @@ def host(rank: int, turns: list[Turn], lag: int, costs: Costs, flows: dict[Key, 
         while finished < at - 1 or any(past.number <= turn.number - lag for past in turns[finished:at]):
             yield from finish_next()
             finished += 1
-        yield costs.slot_s + costs.message_s * len(turn.keys) + turn.begin_nbytes * per_byte
+        yield costs.slot_s + costs.message_s * turn.posted + turn.begin_nbytes * per_byte
         for key in turn.keys:
             flows[key].posted += 1
     while finished < len(turns):
@@ -319,8 +326,9 @@ def turns_of(program: Program) -> list[Turn]:
     return [
         Turn(
             slot.number,
-            sum(move.nbytes for move in slot.copies) + staged(slot.sends),
-            staged(slot.receives),
+            sum(move.nbytes for move in slot.copies) + staged(slot.sends)[0],
+            staged(slot.receives)[0],
+            staged(slot.sends)[1] + staged(slot.receives)[1],
             [(slot.number, program.rank, peer) for peer, _ in slot.sends]
             + [(slot.number, peer, program.rank) for peer, _ in slot.receives],
         )
@@ -432,10 +440,9 @@ def test_small_steps_through_any_messages_come_to_the_same(data, costs, lag):
     ).elapsed_s
     turns = [
         [
-            Turn(
-                slot, copied + packed, unpacked, [key for key in sizes if key[0] == slot and rank in key[1:]]
-            )
+            Turn(slot, copied + packed, unpacked, len(mine), mine)
             for (who, slot), (copied, packed, unpacked) in work.items()
+            for mine in [[key for key in sizes if key[0] == slot and rank in key[1:]]]
             if who == rank
         ]
         for rank in range(count)
@@ -462,13 +469,14 @@ def by_hand(
     rows = sorted(
         {(rank, slot) for slot, src, dst, _, _ in messages for rank in (src, dst)} | set(given_nbytes)
     )
+    posted = [sum(slot == at and rank in ends for at, *ends, _, _ in messages) for rank, slot in rows]
     table = np.array([(*row, *given_nbytes.get(row, (0, 0, 0))) for row in rows], dtype=np.int64)
     slot, src, dst, medium, nbytes = np.array(messages, dtype=np.int64).reshape(-1, 5).T.copy()
     return Workload(
         tuple(range(max(rank for rank, _ in rows) + 1)),
         lag,
         Messages(src, dst, slot, medium, nbytes),
-        RankSlots(*table.T.copy()),
+        RankSlots(*table.T.copy(), np.array(posted, dtype=np.int64)),
         np.array([rows.index((rank, at)) for at, rank, *_ in messages], dtype=np.int64),
         np.array([rows.index((rank, at)) for at, _, rank, *_ in messages], dtype=np.int64),
     )
@@ -602,6 +610,19 @@ def test_messages_with_gaps_are_packed_and_unpacked():
     # a sender's half of the columns is one run over any rows; a receiver's is not
     assert work.rank_slots.pack_nbytes.sum() == 0
     assert work.rank_slots.unpack_nbytes.sum() == 64
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1024, 5), (1024, 20), (1023, 5)])
+def test_large_moves_are_posted_one_by_one_and_small_ones_together(rows, count):
+    source, target = (rp.Layout(rp.Mesh(ranks), ["S(0)"]) for ranks in ([0], [1]))
+    tensors = [rp.TensorSpec(f"w{at}", (rows, 256), "float32", source, target) for at in range(count)]
+    plan = rp.compile(rp.ReshardSpec(tensors, hosts(2), rp.Options(min_message_nbytes=2**26)), "direct")
+    found = Workload.of(plan).rank_slots
+    for row, slot in enumerate(plan.program(0).slots):
+        [(_, moves)] = slot.sends
+        nbytes, messages = staged(slot.sends)
+        assert found.posted[row] == messages == (1 if rows == 1023 else min(17, len(moves)))
+        assert found.pack_nbytes[row] == nbytes
 
 
 def test_one_slot_takes_the_least_time():

@@ -15,7 +15,11 @@ from reshard_planner.spec import ReshardSpec
 
 
 def agree(
-    group: dist.ProcessGroup, device: torch.device, facts: Mapping[str, str], error: ReshardError | None
+    group: dist.ProcessGroup,
+    device: torch.device,
+    facts: Mapping[str, str],
+    error: ReshardError | None,
+    what: str = "their plans",
 ) -> None:
     """Compare facts over all ranks of a group; collective over it.
 
@@ -26,6 +30,7 @@ def agree(
         device: where the hashes are exchanged.
         facts: what must be equal on all ranks, by name; the names must be the same everywhere.
         error: why this rank cannot go on, if it cannot.
+        what: what is compared, for the error of ranks that do not meet.
 
     Raises:
         ReshardError: the same on every rank: the error of the first rank that has one, otherwise an
@@ -42,8 +47,8 @@ def agree(
             return
         mine = ("" if error is None else type(error).__name__, str(error or ""), dict(facts))
         dist.all_gather_object(everyone, mine, group=group)
-    except RuntimeError as failure:
-        raise ExecutionError(f"the ranks did not meet to compare their plans: {reason(failure)}") from failure
+    except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
+        raise ExecutionError(f"the ranks did not meet to compare {what}: {reason(failure)}") from failure
     raise _disagreement([said for said in everyone if said is not None])
 
 

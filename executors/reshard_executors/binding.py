@@ -12,12 +12,15 @@ from reshard_executors.views import BoundView
 from reshard_planner.errors import InputError, LocalShapeError
 from reshard_planner.ir.interpret import check_shapes
 from reshard_planner.ir.program import View, storage_nbytes, storage_shape
-from reshard_planner.spec import ReshardSpec, TensorSpec
+from reshard_planner.spec import ReshardSpec
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import Side
 
 LocalTensors: TypeAlias = Mapping[str, torch.Tensor | Sequence[torch.Tensor]]
 """Local tensors by name: one tensor, or one per layout that the rank is part of, in the spec's order."""
+
+Selected: TypeAlias = Mapping[int, tuple[torch.Tensor, ...]]
+"""Local tensors that are moved, by position of the tensor in the spec."""
 
 SIDE_WORDS: dict[Side, str] = {"src": "source", "dst": "destination"}
 
@@ -65,43 +68,53 @@ class LocalSide:
             shapes = SideTiles(tensor, side).buffer_shapes(rank)
             self._shapes.append(tuple(storage_shape(shape, tensor.bits) for shape in shapes))
 
-    def bind(self, given: LocalTensors, tensors: Sequence[int]) -> dict[int, tuple[Bound, ...]]:
-        """Check the rank's tensors and return the memory behind them, by position of the tensor.
+    def select(self, given: LocalTensors, tensors: Sequence[int]) -> Selected:
+        """Find the tensors that are moved among those that are given, whatever their shapes.
 
         Args:
             given: local tensors; those of tensors that are not moved are not looked at.
             tensors: positions of the tensors that are moved.
 
         Raises:
-            LocalShapeError: if a tensor is missing, has another shape or dtype, lies on another device than
-                expected, or is written and has elements that share memory; naming tensor and rank.
-            InputError: if a name is not in the spec.
+            LocalShapeError: if something is no plain tensor with memory of its own; naming tensor and rank.
+            InputError: if a name is not in the spec, or ``given`` is no mapping.
         """
+        word = SIDE_WORDS[self._side]
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"{word}s of rank {self._rank} are a {type(given).__name__}; expected a mapping of names"
+            )
         for name in given:
             if name not in self._known:
                 raise InputError(
-                    f"{SIDE_WORDS[self._side]} tensor {name!r}, rank {self._rank}, is not in the plan,"
+                    f"{word} tensor {name!r}, rank {self._rank}, is not in the plan,"
                     f" which has {len(self._known)} tensors"
                 )
         found = {}
         for number in tensors:
-            tensor = self._spec.tensors[number]
-            found[number] = self._bind(number, tensor, given.get(tensor.name, ()), self._shapes[number])
+            name = self._spec.tensors[number].name
+            local = given.get(name, ())
+            found[number] = tuple(local) if isinstance(local, list | tuple) else (local,)
+            for each in found[number]:
+                _check_plain(f"{word} tensor {name!r}, rank {self._rank}", each)
         return found
 
-    def _bind(
-        self,
-        number: int,
-        tensor: TensorSpec,
-        given: torch.Tensor | Sequence[torch.Tensor],
-        expected: Sequence[tuple[int, ...]],
-    ) -> tuple[Bound, ...]:
-        locals_ = (given,) if isinstance(given, torch.Tensor) else tuple(given)
+    def bind(self, selected: Selected) -> dict[int, tuple[Bound, ...]]:
+        """Check the rank's tensors and return the memory behind them, by position of the tensor.
+
+        Args:
+            selected: what :meth:`select` found.
+
+        Raises:
+            LocalShapeError: if a tensor is missing, has another shape or dtype, lies on another device than
+                expected, or is written and has elements that share memory; naming tensor and rank.
+        """
+        return {number: self._bind(number, locals_) for number, locals_ in selected.items()}
+
+    def _bind(self, number: int, locals_: tuple[torch.Tensor, ...]) -> tuple[Bound, ...]:
+        tensor, expected = self._spec.tensors[number], self._shapes[number]
         label = f"{SIDE_WORDS[self._side]} tensor {tensor.name!r}"
         where = f"{label}, rank {self._rank}"
-        for local in locals_:
-            if not isinstance(local, torch.Tensor):
-                raise LocalShapeError(f"{where}: {type(local).__name__} is given; expected a torch tensor")
         try:
             check_shapes(tensor, self._rank, expected, [tuple(local.shape) for local in locals_])
         except LocalShapeError as error:
@@ -113,8 +126,12 @@ class LocalSide:
                 raise LocalShapeError(f"{where}: local dtype is {local.dtype}; expected {wanted}{packed}")
             if local.device != self._device:
                 raise LocalShapeError(f"{where}: it is on device {local.device}; expected {self._device}")
-            if local.layout != torch.strided:
-                raise LocalShapeError(f"{where}: its layout is {local.layout}; expected torch.strided")
+            whole = whole_view(local, storage_nbytes(tensor.bits))
+            if whole.nbytes and whole.start + whole.reach_nbytes > whole.storage.nbytes():
+                raise LocalShapeError(
+                    f"{where}: its storage has {whole.storage.nbytes()} bytes; expected at least"
+                    f" {whole.start + whole.reach_nbytes}, so it has been freed or shortened"
+                )
             if self._side == "dst" and _repeats(local):
                 raise LocalShapeError(
                     f"{where}: it has strides {list(local.stride())} for shape {list(local.shape)};"
@@ -126,6 +143,17 @@ class LocalSide:
                 )
         itemsize = storage_nbytes(tensor.bits)
         return tuple(Bound(label, number, whole_view(local, itemsize)) for local in locals_)
+
+
+def _check_plain(where: str, local: object) -> None:
+    if not isinstance(local, torch.Tensor):
+        raise LocalShapeError(f"{where}: {type(local).__name__} is given; expected a torch tensor")
+    if type(local).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        raise LocalShapeError(
+            f"{where}: a {type(local).__name__} is given; expected a plain tensor, such as its local part"
+        )
+    if local.layout != torch.strided:
+        raise LocalShapeError(f"{where}: its layout is {local.layout}; expected torch.strided")
 
 
 def whole_view(local: torch.Tensor, itemsize: int) -> BoundView:

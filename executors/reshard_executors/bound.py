@@ -35,6 +35,7 @@ class BoundExchange:
 
     Attributes:
         slot: number of the slot.
+        after: position of the last slot before it that must be over before it begins; -1 for none.
         pack: copies within the rank, and packs what is sent.
         sends: messages to other ranks.
         receives: messages from other ranks.
@@ -42,6 +43,7 @@ class BoundExchange:
     """
 
     slot: int
+    after: int
     pack: Callable[[], None]
     sends: tuple[BoundMessage, ...]
     receives: tuple[BoundMessage, ...]
@@ -141,7 +143,7 @@ class _Binder:
     ) -> None:
         self.lowered, self.staging, self.itemsizes = lowered, staging, itemsizes
         self.bound = {Place.SOURCE: sources, Place.DESTINATION: destinations}
-        self.scratch = staging.block("scratch", lowered.scratch_nbytes)
+        self.scratch = staging.block("scratch", lowered.scratch.nbytes)
 
     def bind(self) -> tuple[BoundExchange, ...]:
         copies = [[self.copy(move) for move in exchange.copies] for exchange in self.lowered.exchanges]
@@ -159,6 +161,7 @@ class _Binder:
             found.append(
                 BoundExchange(
                     exchange.slot,
+                    self.lowered.scratch.after[at],
                     copy_in_bulk([*copies[at], *packed], device),
                     tuple(placed.bound(out) for placed in sent[at]),
                     tuple(placed.bound(into) for placed in received[at]),
@@ -212,5 +215,5 @@ class _Binder:
         if view.place != Place.SCRATCH:
             return self.bound[view.place][move.tensor][view.buffer].view(view)
         itemsize = self.itemsizes[move.tensor]
-        start = self.lowered.scratch_at[view.buffer] + view.offset * itemsize
+        start = self.lowered.scratch.at[view.buffer] + view.offset * itemsize
         return BoundView(self.scratch, start, view.shape, view.strides, itemsize)

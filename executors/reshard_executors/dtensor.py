@@ -5,9 +5,10 @@ It is the one executor that compiles; see docs/adr/0014-front-for-dtensor-users.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
+from reshard_executors.agreement import reason
 from reshard_executors.given import (
     KINDS,
     Described,
@@ -147,7 +149,14 @@ class Redistributor:
             self._move(keeper, key, held, None)
             return None
         shape = tensor.dst[0].partition(tensor.shape).local_shape(rank)
-        local = torch.empty(shape, dtype=getattr(torch, tensor.dtype), device=keeper.device)
+        try:
+            local = torch.empty(shape, dtype=getattr(torch, tensor.dtype), device=keeper.device)
+        except RuntimeError as failure:
+            with self._closing():
+                keeper.refuse(
+                    key, ExecutionError(f"rank {rank} has no memory for the result: {reason(failure)}")
+                )
+            raise
         self._move(keeper, key, held, local)
         return DTensor.from_local(
             local,
@@ -237,23 +246,26 @@ class Redistributor:
         self, keeper: Keeper, mine: Facts, error: InputError | None, played: Sequence[int]
     ) -> tuple[Key, TensorSpec]:
         """Share what this rank knows, and see to a Resharder; its key, and the tensor that it moves."""
-        try:
+        with self._closing():
             facts = keeper.share(mine, error)
-        except ExecutionError:
-            self.close()
-            raise
-        key = (str(list(played)), *facts.values())
-        tensor = keeper.find(key)
-        if tensor is None:
-            topology = _host_domains(keeper.hosts, played) if self._topology is None else self._topology
-            spec = _make_spec(facts, played, topology, self._options)
-            tensor = keeper.add(key, compile_plan(spec), played)
+            key = (str(list(played)), *facts.values())
+            tensor = keeper.find(key)
+            if tensor is None:
+                topology = _host_domains(keeper.hosts, played) if self._topology is None else self._topology
+                spec = _make_spec(facts, played, topology, self._options)
+                tensor = keeper.add(key, compile_plan(spec), played)
         return key, tensor
 
     def _move(self, keeper: Keeper, key: Key, held: torch.Tensor | None, kept: torch.Tensor | None) -> None:
-        try:
+        with self._closing():
             keeper.run(key, held, kept)
-        except InputError:  # nothing has moved
+
+    @contextlib.contextmanager
+    def _closing(self) -> Iterator[None]:
+        """Close after an error that leaves the group broken, or ranks in different states."""
+        try:
+            yield
+        except InputError:  # all ranks have agreed, and nothing has moved
             raise
         except BaseException:
             self.close()

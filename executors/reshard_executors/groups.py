@@ -203,7 +203,7 @@ def _split_address(address: str) -> tuple[str, int]:
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
-    except ValueError:  # a port that is not a number, or too large
+    except (AttributeError, TypeError, ValueError):  # no text; a port that is not a number, or too large
         host = port = None
     if not host or not port or parts.scheme != "tcp" or parts.path:
         raise InputError(f"address is {address!r}; expected tcp://host:port")

@@ -15,7 +15,7 @@ from reshard_executors.agreement import agree, reason
 from reshard_executors.groups import group_device, make_private_group, members_of, position_in
 from reshard_executors.resharder import Resharder
 from reshard_executors.sharing import Facts, Sharing
-from reshard_planner.errors import ExecutionError, InputError
+from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import TensorSpec
 
@@ -120,6 +120,10 @@ class Keeper:
         tensor, resharder = self._kept[key]
         sides = [{} if local is None else {tensor.name: local} for local in (source, destination)]
         resharder.run(*sides)
+
+    def refuse(self, key: Key, problem: ReshardError) -> None:
+        """Tell all ranks that this one cannot run; see :meth:`Resharder.refuse`."""
+        self._kept[key][1].refuse(problem)
 
     def close(self) -> None:
         """Close the Resharders and give the private group up; the caller's group stays."""

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reshard_executors.arena import Arena
+from reshard_planner.ir.messages import split_moves
 from reshard_planner.ir.program import Move, Place, Program, Slot
 from reshard_planner.transfer import Medium
 
 ALIGNMENT_NBYTES = 16
 """Messages and scratch begin at multiples of this, so that most elements are aligned."""
-
-ALONE_NBYTES = 2**20
-"""Size from which a move is a message of its own, so that neither end has to pack it where it is one run."""
-
-MAX_ALONE = 16
-"""Most moves of one peer, direction and slot that are messages of their own: every message costs time."""
 
 BUFFERS = 2
 """Exchanges in flight at a time, and staging buffers per direction: one is on the wire while the last one is
@@ -59,18 +55,31 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch:
+    """Places of what is kept aside, in one block of memory.
+
+    Attributes:
+        at: place of each operation's scratch, in bytes.
+        nbytes: size of the block.
+        after: per exchange, the last one before it that reads a place which it takes again; -1 for none.
+    """
+
+    at: Mapping[int, int]
+    nbytes: int
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """A program ready to run.
 
     Attributes:
         exchanges: its slots, in order.
-        scratch_at: place of each operation's scratch, in bytes.
-        scratch_nbytes: memory for all scratch.
+        scratch: places of what is kept aside.
     """
 
     exchanges: tuple[Exchange, ...]
-    scratch_at: dict[int, int]
-    scratch_nbytes: int
+    scratch: Scratch
 
     @property
     def peers(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -80,7 +89,9 @@ class Lowered:
         return tuple(sorted(to)), tuple(sorted(of))
 
 
-def lower_program(program: Program, tensors: Collection[int] | None = None) -> Lowered:
+def lower_program(
+    program: Program, tensors: Collection[int] | None = None, budget_nbytes: int = sys.maxsize
+) -> Lowered:
     """Decide which moves are messages of their own, and where scratch lies.
 
     What is in a message depends on sizes alone, so that both ends decide alike. Each end finds out on its own
@@ -89,6 +100,8 @@ def lower_program(program: Program, tensors: Collection[int] | None = None) -> L
     Args:
         program: what the rank does.
         tensors: positions of the tensors to move; all of them when None.
+        budget_nbytes: what staging buffers and scratch may take together; where more places for scratch would
+            exceed it, some slots wait for places of earlier ones.
     """
     slots = [_only(slot, tensors) for slot in program.slots]
     exchanges = []
@@ -96,7 +109,18 @@ def lower_program(program: Program, tensors: Collection[int] | None = None) -> L
         sends, receives = tuple(_messages(slot.sends)), tuple(_messages(slot.receives))
         if sends or receives or slot.copies:
             exchanges.append(Exchange(slot.number, sends, receives, slot.copies))
-    return Lowered(tuple(exchanges), *_place_scratch(exchanges, slots))
+    last = {op: slot.number for slot in slots for op in slot.frees}
+    scratch = _place_scratch(exchanges, last, BUFFERS)
+    if BUFFERS * _staging_nbytes(exchanges) + scratch.nbytes > budget_nbytes:
+        scratch = _place_scratch(exchanges, last, 1)
+    return Lowered(tuple(exchanges), scratch)
+
+
+def _staging_nbytes(exchanges: Sequence[Exchange]) -> int:
+    """Most bytes that one buffer per direction takes, if every message is packed."""
+    sent = max((sum(aligned(each.nbytes) for each in exchange.sends) for exchange in exchanges), default=0)
+    received = (sum(aligned(each.nbytes) for each in exchange.receives) for exchange in exchanges)
+    return sent + max(received, default=0)
 
 
 def _only(slot: Slot, tensors: Collection[int] | None) -> Slot:
@@ -112,52 +136,48 @@ def _only(slot: Slot, tensors: Collection[int] | None) -> Slot:
 
 
 def _messages(per_peer: Iterable[tuple[int, tuple[Move, ...]]]) -> Iterator[Message]:
-    """The messages of one slot and direction: of each peer small moves together, then large ones."""
+    """The messages of one slot and direction."""
     for peer, moves in per_peer:
-        alone = [move for move in moves if move.nbytes >= ALONE_NBYTES][:MAX_ALONE]
-        chosen = {move.op for move in alone}
-        together = tuple(move for move in moves if move.op not in chosen)
-        for each in ([together] if together else []) + [(move,) for move in alone]:
+        for each in split_moves(moves):
             yield Message(peer, each, sum(move.nbytes for move in each), each[0].medium)
 
 
-def _place_scratch(exchanges: Sequence[Exchange], slots: Sequence[Slot]) -> tuple[dict[int, int], int]:
+def _place_scratch(exchanges: Sequence[Exchange], last: Mapping[int, int], pause: int) -> Scratch:
     """Give every operation that keeps its bytes aside a place that nothing else uses in the meantime.
 
-    A place is taken again only by an exchange that begins after the last one that reads it has ended, which
-    is ``BUFFERS`` exchanges later.
+    Args:
+        exchanges: all slots.
+        last: the last slot that reads what each operation brought.
+        pause: exchanges from the last that reads a place to the first that takes it again. With as many as
+            are in flight nobody ever waits for a place; with 1 there are fewest places.
     """
-    last = {op: slot.number for slot in slots for op in slot.frees}
     numbers = [exchange.slot for exchange in exchanges]
     arena = Arena(ALIGNMENT_NBYTES)
-    place: dict[int, int] = {}
+    place: dict[int, tuple[int, int]] = {}
     held: list[tuple[int, int]] = []
+    freed: list[tuple[int, int, int]] = []
+    after = [-1] * len(exchanges)
     for at, exchange in enumerate(exchanges):
-        for op in [op for op, until in held if until + BUFFERS <= at]:
-            arena.free(place[op])
-        held = [(op, until) for op, until in held if until + BUFFERS > at]
+        for op, until in held:
+            if until + pause <= at:
+                arena.free(place[op][0])
+                freed.append((*place[op], until))
+        held = [(op, until) for op, until in held if until + pause > at]
+        freed = [(start, end, until) for start, end, until in freed if until + BUFFERS > at]
         received = (move for message in exchange.receives for move in message.moves)
         for move in (*received, *exchange.copies):
             if move.write is not None and move.write.place == Place.SCRATCH:
-                place[move.op] = arena.take(move.nbytes)
-                until = bisect_right(numbers, last.get(move.op, numbers[-1])) - 1
-                held.append((move.op, until))
-    return place, arena.nbytes
+                start = arena.take(move.nbytes)
+                place[move.op] = (start, start + move.nbytes)
+                readers = (until for lo, hi, until in freed if lo < start + move.nbytes and start < hi)
+                after[at] = max(after[at], *readers, -1)
+                held.append((move.op, bisect_right(numbers, last.get(move.op, numbers[-1])) - 1))
+    return Scratch({op: start for op, (start, _) in place.items()}, arena.nbytes, tuple(after))
 
 
 def aligned(at: int) -> int:
     """The next place where a message may begin."""
     return -(-at // ALIGNMENT_NBYTES) * ALIGNMENT_NBYTES
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a row-major view is one run of elements without gaps."""
-    step = 1
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from reshard_executors.views import BoundView
 from reshard_planner.errors import InputError
 
 Ints = NDArray[np.int64]
+
+Spanned: TypeAlias = tuple[Bound, bool]
+"""A local tensor, and whether it is written."""
 
 
 def check_overlap(
@@ -29,15 +33,42 @@ def check_overlap(
         InputError: naming both tensors.
     """
     spans = [(bound, False) for bound in sources] + [(bound, True) for bound in destinations]
-    spans = [span for span in spans if span[0].whole.nbytes]
-    firsts = [_span(bound.whole) for bound, _ in spans]
-    order = sorted(range(len(spans)), key=lambda at: firsts[at])
-    active: list[int] = []
-    for at in order:
-        device, first, _ = firsts[at]
-        active = [other for other in active if firsts[other][0] == device and firsts[other][2] > first]
-        for other in active:
-            (one, written), (two, other_written) = spans[at], spans[other]
+    spans = sorted((span for span in spans if span[0].whole.nbytes), key=lambda span: _span(span[0].whole))
+    for cluster in _clusters(spans):
+        if not _disjoint([bound.whole for bound, _ in cluster]):
+            _check_cluster(cluster, staying)
+
+
+def _clusters(spans: Sequence[Spanned]) -> Iterator[list[Spanned]]:
+    """Tensors whose spans of memory overlap, directly or through one another; spans ascend."""
+    cluster: list[Spanned] = []
+    device, reach = "", 0
+    for bound, written in spans:
+        where, first, end = _span(bound.whole)
+        if cluster and (where != device or first >= reach):
+            yield cluster
+            cluster, reach = [], 0
+        cluster.append((bound, written))
+        device, reach = where, max(reach, end)
+    if cluster:
+        yield cluster
+
+
+def _disjoint(views: Sequence[BoundView]) -> bool:
+    """Whether no byte belongs to two views, found in one pass over all of their runs."""
+    if len(views) == 1:
+        return True
+    runs = [byte_runs(view) for view in views]
+    starts = np.concatenate([found for found, _ in runs])
+    ends = np.concatenate([found + size for found, size in runs])
+    order = np.argsort(starts, kind="stable")
+    return bool((ends[order][:-1] <= starts[order][1:]).all())
+
+
+def _check_cluster(cluster: Sequence[Spanned], staying: Mapping[int, Sequence[BoundView]]) -> None:
+    """Compare every two tensors of which one is written."""
+    for at, (one, written) in enumerate(cluster):
+        for two, other_written in cluster[:at]:
             if not (written or other_written):
                 continue
             may_stay = written != other_written and one.tensor == two.tensor
@@ -47,20 +78,18 @@ def check_overlap(
                 raise InputError(
                     f"{two.label} and {one.label} share memory; a destination needs memory of its own"
                 )
-        active.append(at)
 
 
 def _span(view: BoundView) -> tuple[str, int, int]:
     """Device, first byte, and the one past the last."""
-    reach = sum((extent - 1) * stride for extent, stride in zip(view.shape, view.strides, strict=True))
-    return str(view.storage.device), view.address, view.address + (reach + 1) * view.itemsize
+    return str(view.storage.device), view.address, view.address + view.reach_nbytes
 
 
 def shared_nbytes(one: BoundView, two: BoundView) -> int:
     """Bytes that two views have in common."""
     starts, size = byte_runs(one)
     others, other_size = byte_runs(two)
-    if len(starts) > len(others):
+    if len(starts) < len(others):
         starts, size, others, other_size = others, other_size, starts, size
     first = np.searchsorted(others, starts - other_size, side="right")
     last = np.searchsorted(others, starts + size, side="left")

@@ -42,9 +42,10 @@ def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.Proces
     """Run all slots of a rank.
 
     A slot may be packed once every slot of ``lag`` or more before it has been unpacked: nothing that it
-    sends has arrived later. There are as many staging buffers as slots in flight. With the default lag of 2
-    this thread packs and unpacks while another slot is on the wire, which the backend's own threads or
-    streams see to. On CUDA everything is enqueued on the current stream, and the backend has its own.
+    sends has arrived later. Nor may it take scratch that a slot in flight reads. There are as many staging
+    buffers as slots in flight. With the default lag of 2 this thread packs and unpacks while another slot is
+    on the wire, which the backend's own threads or streams see to. On CUDA everything is
+    enqueued on the current stream, and the backend has its own.
 
     Args:
         exchanges: the slots, ascending.
@@ -58,7 +59,7 @@ def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.Proces
     sent_nbytes = dict.fromkeys(Medium, 0)
     messages = 0
     spent = dict.fromkeys(("pack", "wire", "unpack"), 0.0)
-    flying: deque[tuple[BoundExchange, InFlight]] = deque()
+    flying: deque[tuple[int, BoundExchange, InFlight]] = deque()
     now = time.perf_counter()
 
     def count(what: str) -> None:
@@ -67,18 +68,22 @@ def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.Proces
         spent[what] += now - before
 
     def land() -> None:
-        exchange, flight = flying.popleft()
+        _, exchange, flight = flying.popleft()
         wire.wait(flight)
         count("wire")
         _copy(exchange.unpack, exchange.slot)
         count("unpack")
 
-    for exchange in exchanges:
-        while flying and (len(flying) == BUFFERS or flying[0][0].slot + lag <= exchange.slot):
+    for at, exchange in enumerate(exchanges):
+        while flying and (
+            len(flying) == BUFFERS
+            or flying[0][1].slot + lag <= exchange.slot
+            or flying[0][0] <= exchange.after
+        ):
             land()
         _copy(exchange.pack, exchange.slot)
         count("pack")
-        flying.append((exchange, wire.post(group, exchange)))
+        flying.append((at, exchange, wire.post(group, exchange)))
         for bound in exchange.sends:
             sent_nbytes[bound.message.medium] += bound.message.nbytes
         messages += len(exchange.sends)
@@ -91,5 +96,5 @@ def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.Proces
 def _copy(copies: Callable[[], None], slot: int) -> None:
     try:
         copies()
-    except RuntimeError as failure:
+    except Exception as failure:  # a kernel may fail to compile, in ways of its own
         raise ExecutionError(f"slot {slot}: copying failed: {reason(failure)}") from failure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -69,13 +69,15 @@ class RankProgram:
         self._lag, self._device = spec.options.lag, device
         self._wire = Wire(spec, positions)
         self._itemsizes = [storage_nbytes(tensor.bits) for tensor in spec.tensors]
+        self._names = [tensor.name for tensor in spec.tensors]
         self._numbers = {tensor.name: number for number, tensor in enumerate(spec.tensors)}
         self._sources = LocalSide(spec, rank, "src", device)
         self._destinations = LocalSide(spec, rank, "dst", device)
         self._staging = Staging(device)
         self._program = plan.program(rank)
         self._everything = tuple(range(len(spec.tensors)))
-        self._lowered = {self._everything: lower_program(self._program)}
+        self._budget_nbytes = max(spec.options.staging_nbytes, plan.certificate.staging_nbytes)
+        self._lowered = {self._everything: lower_program(self._program, None, self._budget_nbytes)}
         self._kept: _Kept | None = None
 
     def connect(self, group: dist.ProcessGroup) -> None:
@@ -106,17 +108,18 @@ class RankProgram:
             RuntimeError: if there is not enough memory.
         """
         tensors = self._chosen(names)
-        given = [*_each(sources), *_each(destinations)]
-        mark = (tensors, tuple(sources), tuple(destinations), *map(_look, given))
+        held = self._sources.select(sources, tensors)
+        wanted = self._destinations.select(destinations, tensors)
+        mark = (tensors, *(tuple(map(_look, each)) for side in (held, wanted) for each in side.values()))
         kept = self._kept
         if kept is not None and kept.mark == mark:
             return kept.run
         self._kept = kept = None
-        read = self._sources.bind(sources, tensors)
-        written = self._destinations.bind(destinations, tensors)
+        read, written = self._sources.bind(held), self._destinations.bind(wanted)
         exchanges = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
         run = BoundRun(exchanges)
         forget = _forgetting(weakref.ref(self))
+        given = (tensor for side in (held, wanted) for each in side.values() for tensor in each)
         watches = tuple(weakref.ref(tensor, forget) for tensor in given)
         self._kept = _Kept(mark, run, watches)
         return run
@@ -128,33 +131,29 @@ class RankProgram:
     def _chosen(self, names: Collection[str] | None) -> tuple[int, ...]:
         if names is None:
             return self._everything
-        if isinstance(names, str):
-            raise InputError(f"tensors is the string {names!r}; expected a collection of names")
         for name in names:
             if name not in self._numbers:
-                raise InputError(f"tensors names {name!r}; the plan has {len(self._numbers)} others")
+                raise InputError(
+                    f"tensors names {name!r}, which is not in the plan of {len(self._numbers)} tensors"
+                )
         return tuple(sorted({self._numbers[name] for name in names}))
 
     def _lower(self, tensors: tuple[int, ...]) -> Lowered:
         if tensors not in self._lowered:
-            self._lowered[tensors] = lower_program(self._program, frozenset(tensors))
+            self._lowered[tensors] = lower_program(self._program, frozenset(tensors), self._budget_nbytes)
         return self._lowered[tensors]
 
 
-def _each(given: LocalTensors) -> Iterator[torch.Tensor]:
-    for tensors in given.values():
-        if isinstance(tensors, torch.Tensor):
-            yield tensors
-        else:
-            yield from tensors
-
-
 def _look(tensor: torch.Tensor) -> Mark:
-    """What binding depends on; for a wrong one, which binding refuses, something that equals nothing."""
-    if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-        return (object(),)
+    """What binding depends on."""
     pending = tensor.is_conj() or tensor.is_neg()
-    where = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
+    where = (
+        tensor.device,
+        tensor.data_ptr(),
+        tensor.untyped_storage().nbytes(),
+        tensor.shape,
+        tensor.stride(),
+    )
     return (*where, tensor.dtype, pending)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import agree, agree_on_hosts, reason
+from reshard_executors.arguments import check_ranks, names_of, usable_device
 from reshard_executors.binding import LocalTensors
 from reshard_executors.groups import group_device, make_private_group, members_of, position_in
 from reshard_executors.lane import Lane, Ticket
@@ -25,6 +27,9 @@ from reshard_planner.ir.plan import Plan
 from reshard_planner.transfer import Medium
 
 DEFAULT_TIMEOUT = timedelta(minutes=5)
+
+TO_MOVE = "the list of tensors to move"
+"""What all ranks must agree on before a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +129,10 @@ class Resharder:
         self._lane: Lane | None = None
         self._program: RankProgram | None = None
         self._stream: torch.cuda.Stream | None = None
+        self._ticket: Ticket[RunRecord] | None = None
         members = members_of(group)
         self._meeting = group_device(group)
-        self._device = self._meeting if device is None else torch.empty(0, device=device).device
+        self._device = self._meeting
         played = list(members if ranks is None else ranks)
         self._borrowed = borrow and group is not None
         try:
@@ -134,31 +140,38 @@ class Resharder:
         except RuntimeError as failure:
             raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
         self._group = own
-        facts = {
-            "the digest of the plan": plan.digest,
-            "the list of ranks": str(played),
-            "the kind of device": self._device.type,
-        }
         try:
-            prepared = self._prepare(plan, played, position_in(group), len(members))
+            prepared = self._prepare(plan, played, position_in(group), len(members), device)
             problem = prepared if isinstance(prepared, ReshardError) else None
+            facts = {
+                "the digest of the plan": plan.digest,
+                "the list of ranks": str(played),
+                "the kind of device": self._device.type,
+            }
             agree(own, self._meeting, facts, problem)
             agree_on_hosts(own, self._meeting, plan.spec, played)
             if isinstance(prepared, RankProgram):
                 prepared.connect(own)
                 self._program = prepared
         except BaseException:
-            self.close()
+            self._give_up()
             raise
 
     def _prepare(
-        self, plan: Plan, played: Sequence[int], position: int, size: int
+        self,
+        plan: Plan,
+        played: Sequence[int],
+        position: int,
+        size: int,
+        device: torch.device | str | None,
     ) -> RankProgram | ReshardError:
         """Prepare what this rank needs; the error that all ranks must hear of, if that fails."""
         try:
-            _check_ranks(plan, played, size)
+            check_ranks(plan, played, size)
+            self._device = usable_device(device, self._meeting)
             positions = {rank: at for at, rank in enumerate(played)}
             self._lane = Lane("reshard")
+            self._finalizer = weakref.finalize(self, Lane.close, self._lane)
             if self._device.type == "cuda":
                 self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
             return RankProgram(plan, played[position], positions, self._device)
@@ -222,18 +235,20 @@ class Resharder:
         if self._running:
             raise ExecutionError("a run has been started; expected its wait before another one")
         with self._failing():
-            run = self._bind(group, program, sources, destinations, tensors)
+            with self._on_stream():
+                run = self._bind(group, program, sources, destinations, tensors)
             self._torn = self._running = True
             if self._stream is not None:
                 self._stream.wait_stream(torch.cuda.current_stream(self._device))
             prepare_s = time.perf_counter() - begin
-            ticket = lane.ask(partial(self._run, group, program, run, prepare_s))
-        return Refit(partial(self._finish, ticket))
+            self._ticket = lane.ask(partial(self._run, group, program, run, prepare_s))
+        return Refit(partial(self._finish, self._ticket))
 
     def _finish(self, ticket: Ticket[RunRecord]) -> RunRecord:
         with self._failing():
             record = ticket.wait()
             self._torn = self._running = False
+            self._ticket = None
         return record
 
     @contextlib.contextmanager
@@ -245,7 +260,7 @@ class Resharder:
             raise
         except BaseException as error:
             self._failure = reason(error)
-            self.close()
+            self._give_up()
             _forget_locals(error)
             raise
 
@@ -260,14 +275,33 @@ class Resharder:
         """Bind the program to the local tensors, and agree with all ranks that they are right."""
         run = BoundRun(())
         problem: ReshardError | None = None
+        names = None
         try:
-            run = program.bind(sources, destinations, tensors)
+            names = names_of(tensors)
+            with torch.inference_mode(mode=False):  # what is made now is written by a thread without it
+                run = program.bind(sources, destinations, names)
         except InputError as error:
             problem = error
-        except RuntimeError as failure:
+        except Exception as failure:  # noqa: BLE001 - whatever it is, all ranks must hear of it
             problem = ExecutionError(f"rank {program.rank} cannot make its buffers: {reason(failure)}")
-        agree(group, self._meeting, {"the list of tensors to move": _listed(tensors)}, problem)
+        agree(group, self._meeting, {TO_MOVE: str(names and list(names))}, problem, "their tensors")
         return run
+
+    def refuse(self, problem: ReshardError) -> None:
+        """Take part in a run, on this rank, by telling all others that it cannot be; they call :meth:`run`.
+
+        Args:
+            problem: why; raised on every rank.
+
+        Raises:
+            ReshardError: the problem, or that of a rank before this one.
+            ExecutionError: if the ranks do not meet, or this is closed.
+        """
+        group = self._group
+        if group is None:
+            raise ExecutionError("this Resharder is closed; expected a new one")
+        with self._failing():
+            agree(group, self._meeting, {TO_MOVE: str(None)}, problem, "their tensors")
 
     def _run(
         self, group: dist.ProcessGroup, program: RankProgram, run: BoundRun, prepare_s: float
@@ -300,7 +334,20 @@ class Resharder:
             yield
 
     def close(self) -> None:
-        """Give the private group and all memory up; the caller's group stays. Closing twice does nothing."""
+        """Give the private group and all memory up; the caller's group stays. Closing twice does nothing.
+
+        A run that was started is waited for.
+
+        Raises:
+            ExecutionError: if that run fails.
+        """
+        ticket = self._ticket
+        if ticket is not None and self._group is not None:
+            self._finish(ticket)
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Close without waiting for anything."""
         group, self._group = self._group, None
         lane, self._lane = self._lane, None
         self._program = None
@@ -319,11 +366,10 @@ class Resharder:
         error: BaseException | None,
         place: TracebackType | None,
     ) -> None:
-        self.close()
-
-
-def _listed(names: Collection[str] | None) -> str:
-    return "all" if names is None else str(sorted(map(str, names)))
+        if error is None:
+            self.close()
+        else:
+            self._give_up()
 
 
 def _forget_locals(error: BaseException) -> None:
@@ -336,22 +382,3 @@ def _forget_locals(error: BaseException) -> None:
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
         seen = seen.__cause__
-
-
-def _check_ranks(plan: Plan, played: Sequence[int], size: int) -> None:
-    """Check that the processes of the group play every rank of the plan, once."""
-    if len(played) != size:
-        raise InputError(
-            f"ranks has {len(played)} entries; expected one for each of the {size} processes of the group"
-        )
-    for rank in played:
-        if isinstance(rank, bool) or not isinstance(rank, int):
-            raise InputError(f"ranks has the entry {rank!r}; expected an integer")
-    if len(set(played)) != size:
-        raise InputError(f"ranks {list(played)} has a rank twice; expected distinct ranks")
-    missing = sorted(set(plan.ranks) - set(played))
-    if missing:
-        raise InputError(
-            f"the plan has ranks {missing}, which no process of the group plays (they play {sorted(played)});"
-            " expected a larger group, or other ranks"
-        )

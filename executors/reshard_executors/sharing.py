@@ -17,6 +17,9 @@ from reshard_planner.errors import ExecutionError, InputError, ReshardError
 Facts: TypeAlias = dict[str, str]
 """What a rank knows of a call, as text by name."""
 
+MOST_KNOWN = 4096
+"""Calls that are remembered; then all are forgotten, and shared anew when they come."""
+
 _Said: TypeAlias = tuple[str, str, Facts]
 """Kind and text of a rank's error, empty where it has none, and what it knows."""
 
@@ -73,6 +76,8 @@ class Sharing:
             raise ExecutionError(f"the ranks did not meet to compare tensors: {reason(failure)}") from failure
         found = self._merge([each for each in everyone if each is not None])
         if found != mine:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
             self._known[key] = found
         return found
 

@@ -12,7 +12,7 @@ from math import gcd, prod
 
 import torch
 
-from reshard_executors.messages import is_dense
+from reshard_planner.ir.messages import is_dense
 
 UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integer dtypes by their size in bytes."""
@@ -40,6 +40,12 @@ class BoundView:
     def nbytes(self) -> int:
         """Size of its elements."""
         return prod(self.shape) * self.itemsize
+
+    @property
+    def reach_nbytes(self) -> int:
+        """Bytes from the first element to the end of the last one."""
+        reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        return (reach + 1) * self.itemsize
 
     @property
     def is_dense(self) -> bool:

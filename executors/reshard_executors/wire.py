@@ -66,7 +66,7 @@ class Wire:
             return InFlight(exchange.slot, (), ())
         try:
             works = dist.batch_isend_irecv(operations)
-        except RuntimeError as failure:
+        except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
             raise self._error(exchange.slot, said, failure) from failure
         return InFlight(exchange.slot, said, tuple(works))
 
@@ -118,7 +118,7 @@ class Wire:
         return dist.P2POp(call, buffer, None, group, 0, self._positions[peer])
 
     def _error(
-        self, slot: int, messages: Sequence[tuple[str, Message]], failure: RuntimeError
+        self, slot: int, messages: Sequence[tuple[str, Message]], failure: Exception
     ) -> ExecutionError:
         parts = [self._describe(verb, message) for verb, message in messages[:SHOWN]]
         if len(messages) > SHOWN:

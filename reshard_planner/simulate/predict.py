@@ -125,7 +125,7 @@ class _Run:
         per_byte = costs.pack_s_per_byte
         self.open = [len(messages) for messages in self.of_row]
         begin = costs.slot_s + (rows.copy_nbytes + rows.pack_nbytes) * per_byte
-        begin += np.array(self.open) * costs.message_s
+        begin += rows.posted * costs.message_s
         self.begin_s: list[float] = begin.tolist()
         self.unpack_s: list[float] = (rows.unpack_nbytes * per_byte).tolist()
         self.buffered: list[bool] = (workload.messages.nbytes <= costs.buffered_nbytes).tolist()

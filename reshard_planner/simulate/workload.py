@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.ir.chunks import freeze_columns
+from reshard_planner.ir.messages import goes_straight, split_moves
 from reshard_planner.ir.plan import Plan
-from reshard_planner.ir.program import Move, Slot, View
+from reshard_planner.ir.program import Move, Slot
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Messages between ranks, sorted by slot, sender and receiver; int64 columns of shape (messages,).
+    """Messages between ranks, all of a pair and slot taken as one; int64 columns of shape (messages,).
+
+    They are sorted by slot, sender and receiver.
 
     Attributes:
         src: sending rank.
@@ -50,6 +54,7 @@ class RankSlots:
         copy_nbytes: bytes that the rank copies between its own buffers.
         pack_nbytes: bytes of the messages that it packs before it sends them.
         unpack_nbytes: bytes of the messages that it unpacks after they have arrived.
+        posted: messages that it posts, sent and received; large moves are messages of their own.
     """
 
     rank: Ints
@@ -57,6 +62,7 @@ class RankSlots:
     copy_nbytes: Ints
     pack_nbytes: Ints
     unpack_nbytes: Ints
+    posted: Ints
 
     def __post_init__(self) -> None:
         freeze_columns(self)
@@ -100,8 +106,8 @@ class Workload:
         for program in plan.scatter():
             for slot in program.slots:
                 sent.extend(_sent(program.rank, slot))
-                rows.append((program.rank, slot.number, *_nbytes(slot)))
-        rank_slots = RankSlots(*_columns(rows, order=range(5)))
+                rows.append((program.rank, slot.number, *_work(slot)))
+        rank_slots = RankSlots(*_columns(rows, order=range(6)))
         messages = Messages(*_columns(sorted(sent), order=(1, 2, 0, 3, 4)))
         size = int(rank_slots.slot.max(initial=-1)) + 1
         keys = rank_slots.rank * size + rank_slots.slot
@@ -116,8 +122,8 @@ class Workload:
 
 
 def _columns(rows: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[Ints]:
-    """Columns of rows of five numbers, in this order."""
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    """Columns of rows of as many numbers, in this order."""
+    table = np.array(rows, dtype=np.int64).reshape(-1, len(order))
     return [table[:, at].copy() for at in order]
 
 
@@ -127,31 +133,21 @@ def _sent(rank: int, slot: Slot) -> Iterator[tuple[int, ...]]:
         yield slot.number, rank, peer, int(moves[0].medium), sum(move.nbytes for move in moves)
 
 
-def _nbytes(slot: Slot) -> tuple[int, int, int]:
-    """Bytes copied, packed and unpacked in a slot."""
+def _work(slot: Slot) -> tuple[int, int, int, int]:
+    """Bytes copied, packed and unpacked in a slot, and messages posted."""
     return (
         sum(move.nbytes for move in slot.copies),
-        sum(_packed(moves, moves[0].read) for _, moves in slot.sends),
-        sum(_packed(moves, moves[0].write) for _, moves in slot.receives),
+        sum(_packed(moves, "read") for _, moves in slot.sends),
+        sum(_packed(moves, "write") for _, moves in slot.receives),
+        sum(len(split_moves(moves)) for _, moves in (*slot.sends, *slot.receives)),
     )
 
 
-def _packed(moves: Sequence[Move], first: View | None) -> int:
-    """Bytes of a message that goes through a staging buffer: one that is not one run in a local buffer."""
-    if len(moves) == 1 and first is not None and is_dense(first.shape, first.strides):
-        return 0
-    return sum(move.nbytes for move in moves)
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether a row-major view is one run of elements without gaps.
-
-    >>> is_dense((1, 8), (100, 1)), is_dense((2, 8), (100, 1))
-    (True, False)
-    """
-    step = 1
-    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
-        if extent > 1 and stride != step:
-            return False
-        step *= extent
-    return True
+def _packed(moves: Sequence[Move], side: Literal["read", "write"]) -> int:
+    """Bytes of the moves of one peer that go through a staging buffer."""
+    messages = (
+        message
+        for message in split_moves(moves)
+        if not goes_straight([getattr(move, side) for move in message])
+    )
+    return sum(move.nbytes for message in messages for move in message)

@@ -77,9 +77,7 @@ def emulated_min_message(
     """
     used = {topology.gpu_of(rank) for rank in ranks}
     links = [nic.link for nic in topology.nics if used.intersection(nic.gpus)]
-    if not links or not links[0].latency_s:
-        return min_message_nbytes
-    before = fastest_nic_bytes_per_s(topology, used) * max(link.latency_s for link in links)
+    before = fastest_nic_bytes_per_s(topology, used) * max((link.latency_s for link in links), default=0.0)
     if not before:
         return min_message_nbytes
     return max(1, round(min_message_nbytes * (nic_bytes_per_s * EMULATED_LATENCY_S) / before))

@@ -33,7 +33,11 @@ def main() -> None:
     try:
         with suppress(EOFError, OSError):
             steps: tuple[Step, ...] = asked.recv()
-            folder.mkdir(mode=0o700)
+            try:
+                folder.mkdir(mode=0o700)
+            except OSError as error:
+                answering.send(Made(folder, f"folder {folder}: {error.strerror}"))
+                return
             answering.send(Made(folder, _make(steps)))
             _wait(asked, owner)
     finally:

@@ -11,12 +11,13 @@ import ctypes
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from reshard_executors.emulation.job import RANK_VARIABLE, log_file
-from reshard_executors.emulation.namespaces import FIRST_PORT, NIC, address, switch
+from reshard_executors.emulation.namespaces import FIRST_PORT, NIC, address, namespace_of, switch
 from reshard_executors.emulation.tools import NAMESPACES
 
 _NETWORK = 0x40000000  # CLONE_NEWNET
@@ -55,10 +56,12 @@ def _live(tag: str, folder: Path, ranks: Sequence[int], position: int) -> NoRetu
         log = os.open(log_file(folder, ranks[position]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        enter(f"{tag}-r{ranks[position]}")
+        enter(namespace_of(tag, ranks[position]))
         os.environ.update(ENVIRONMENT, **{RANK_VARIABLE: str(ranks[position])})
         run.main(torchrun_arguments(tag, folder, len(ranks), position))
         code = 0
+    except BaseException:  # noqa: BLE001 - os._exit would end this process before it is printed
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(code)

@@ -62,7 +62,12 @@ class Gpu:
 
 def namespace(tag: str, gpu: Gpu) -> str:
     """Name of a GPU's network namespace."""
-    return f"{tag}-r{gpu.rank}"
+    return namespace_of(tag, gpu.rank)
+
+
+def namespace_of(tag: str, rank: int) -> str:
+    """Name of the network namespace of a rank's GPU."""
+    return f"{tag}-r{rank}"
 
 
 def switch(tag: str) -> str:

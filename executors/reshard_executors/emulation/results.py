@@ -14,7 +14,8 @@ from reshard_planner.ir.plan import Plan
 from reshard_planner.transfer import Medium
 
 HEADERS_PER_MILLE = 3
-"""What headers and acknowledgements may add to planned bytes: the kernel counts packets of up to 64 KiB."""
+"""What headers may add to planned bytes that are sent, and acknowledgements to those that are received: the
+kernel counts packets of up to 64 KiB."""
 
 CONTROL_NBYTES = 16_384
 """What agreeing on a run and meeting before and after it may add, per other rank."""
@@ -44,14 +45,14 @@ class RankBytes:
             pair
             for each in self.measured
             for pair in (
-                (self.planned.nic_sent, each.nic_sent),
-                (self.planned.nvlink_sent, each.nvlink_sent),
+                (self.planned.nic_sent, self.planned.nic_received, each.nic_sent),
+                (self.planned.nvlink_sent, self.planned.nvlink_received, each.nvlink_sent),
             )
         ]
         extra = CONTROL_NBYTES * peers
         return all(
-            planned <= sent <= planned + planned * HEADERS_PER_MILLE // 1000 + extra
-            for planned, sent in pairs
+            planned <= sent <= planned + (planned + received) * HEADERS_PER_MILLE // 1000 + extra
+            for planned, received, sent in pairs
         )
 
 

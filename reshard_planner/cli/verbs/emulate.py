@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError, UnsupportedError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.emulation import EmulatedRow, emulation_table
+from reshard_planner.routing import STRATEGIES as ALL_STRATEGIES
 from reshard_planner.routing import find_strategy
 from reshard_planner.simulate import EMULATED_COSTS, predict
 from reshard_planner.spec import ReshardSpec
@@ -27,6 +27,8 @@ STRATEGIES = ("optimal", "direct")
 """What runs if no strategy is named."""
 
 MAX_REPEAT = 1000
+
+MAX_TIMEOUT_S = 7 * 24 * 3600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,14 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strategy",
         metavar="S",
         action="append",
-        help=f"strategy to run; may be given several times (default {' and '.join(STRATEGIES)})",
+        help=f"strategy to run, of {', '.join(ALL_STRATEGIES)}; may be given several times"
+        f" (default {' and '.join(STRATEGIES)})",
     )
     parser.add_argument(
         "--baseline",
         metavar="NAME",
         action="append",
         default=[],
-        help="also move the tensors in this way, which frameworks use; may be given several times",
+        help="also move the tensors by torch's collectives, as frameworks do: gather-broadcast or"
+        " full-tensor; may be given several times",
     )
     parser.add_argument("--baselines", action="store_true", help="also run every baseline")
     parser.add_argument(
@@ -68,11 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile for the emulated cluster, run everything on it, print the figures; 1 if an element is wrong."""
+    """Compile for the emulated cluster, run everything on it, print the figures; 1 if something is wrong."""
     from reshard_executors.emulation import cluster, rates  # noqa: PLC0415 - executors are another package
 
-    if not 0 < arguments.timeout < math.inf:
-        raise InputError(f"--timeout is {arguments.timeout}; expected a number of seconds above 0")
+    if not 0 < arguments.timeout <= MAX_TIMEOUT_S:
+        raise InputError(
+            f"--timeout is {arguments.timeout}; expected seconds above 0 and up to {MAX_TIMEOUT_S}"
+        )
     if not 1 <= arguments.repeat <= MAX_REPEAT:
         raise InputError(f"--repeat is {arguments.repeat}; expected an integer from 1 to {MAX_REPEAT}")
     cluster.require_torch()
@@ -107,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         for result in done:
             if not result.correct:
                 print_text(f"WRONG    {result.name}: {result.first_error}")
-    return 0 if all(result.correct for result in done) else 1
+    return 0 if all(result.correct and result.bytes_ok is not False for result in done) else 1
 
 
 def emulated_spec(spec: ReshardSpec, nic_bytes_per_s: int, nvlink_bytes_per_s: int) -> ReshardSpec:
@@ -198,12 +204,14 @@ port to that of its domain, shaped to the rates given. The spec's topology is ke
 Compile the spec for it, start a process per rank with torchrun, run every plan, check every element, and
 print time and bytes by the kernel's counters. Needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and the
 commands ip and tc. A GPU without NIC gets one of 1 Mbit/s, over which it only finds the others. At most 16
-ranks.""",
+ranks, which take half a minute to start. Columns: median time, and what was predicted; bytes over NICs and
+NVLink, planned and by the kernel's counters; whether every element is right, and whether every GPU sent what
+was planned. Exit code 1 if not.""",
     """\
 examples:
-  sudo reshard-planner emulate spec.yaml --nic 200mbit --nvlink 1800mbit
-  sudo reshard-planner emulate spec.yaml --nic 100mbit --nvlink 900mbit --strategy optimal --repeat 5 --json
-  sudo reshard-planner emulate spec.yaml --nic 100mbit --nvlink 900mbit --baselines
+  sudo .venv/bin/reshard-planner emulate spec.yaml --nic 200mbit --nvlink 1800mbit
+  sudo .venv/bin/reshard-planner emulate spec.yaml --nic 100mbit --nvlink 900mbit --repeat 5 --json
+  sudo .venv/bin/reshard-planner emulate spec.yaml --nic 100mbit --nvlink 900mbit --baselines
 """,
     add_arguments,
     run,
