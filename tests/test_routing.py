@@ -334,3 +334,16 @@ def test_stages_of_any_length_are_planned_exactly(spec):
     plan = rp.compile(spec)
     rp.verify(plan)
     assert_interprets_exactly(plan)
+
+
+def test_equal_needers_may_be_in_need_in_different_domains():
+    """Ranks 3 and 5 have no NIC; rank 3's domain holds one row of three, and neighbours take in the others."""
+    topology = rp.Topology(
+        (rp.topology.Domain((0, 3)), rp.topology.Domain((1, 2, 4, 5))),
+        tuple(rp.topology.Nic((gpu,)) for gpu in (0, 1, 2, 4)),
+    )
+    rows, whole = rp.Layout(rp.Mesh([0, 1, 2]), ["S(0)"]), rp.Layout(rp.Mesh([3, 4, 5]), ["R"])
+    plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (3, 8), "uint8", rows, whole)], topology))
+    rp.verify(plan)
+    network = plan.ops().select(plan.ops().medium == Medium.NETWORK)
+    assert not {3, 5} & {*network.src.tolist(), *network.dst.tolist()}

@@ -61,16 +61,16 @@ class NicPorts:
 def must_borrow(demands: Iterable[Demand], ports: Ports) -> bool:
     """Whether some bytes must cross the network and nobody who holds, or needs, them has a NIC."""
     nic_group, domain_of = ports.nic_group.tolist(), ports.domain.tolist()
-    seen: set[tuple[int, ...]] = set()
+    seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
     for demand in demands:
         if not demand.needing_domains:
             continue
-        if demand.holders not in seen and all(nic_group[rank] < 0 for rank in demand.holders):
+        if all(nic_group[rank] < 0 for rank in demand.holders):
             return True
-        seen.add(demand.holders)
-        if demand.needers not in seen:
+        key = (demand.needers, demand.needing_domains)  # equal needers may be in need in different domains
+        if key not in seen:
             served = {domain_of[rank] for rank in demand.needers if nic_group[rank] >= 0}
             if not served.issuperset(demand.needing_domains):
                 return True
-            seen.add(demand.needers)
+            seen.add(key)
     return False
