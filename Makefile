@@ -46,7 +46,7 @@ docs: $(INSTALLED) ## run the examples of README and docs/ again and write down 
 bench: $(INSTALLED) ## measure compiling and plans on a few cases; see docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
-emulated: $(INSTALLED) ## run plans and baselines on emulated clusters, as root; writes docs/emulation.md
+emulated: $(INSTALLED) ## measure plans on emulated clusters, as root; writes docs/emulation.md
 	@$(BIN)/python -m benchmarks.emulated --write docs/emulation.md
 
 clean: ## remove .venv and everything that was built

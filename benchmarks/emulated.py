@@ -21,6 +21,7 @@ import reshard_planner as rp
 from benchmarks import table
 from benchmarks.layouts import EmulatedLayout, layouts
 from reshard_planner.cli.verbs.emulate import emulated_spec
+from reshard_planner.errors import ReshardError
 from reshard_planner.simulate import EMULATED_COSTS, Fit, Measurement, fit_costs, predict, with_link_costs
 
 STRATEGIES = ("optimal", "direct")
@@ -83,8 +84,29 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the layouts that are asked for; 0 if all goals are reached, else 1."""
-    given = _parser().parse_args(arguments)
+    """Run the layouts that are asked for; 0 if all goals are reached, 1 if not, 2 if they cannot be run."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.write is not None and not _has_markers(given.write):
+        parser.error(
+            f"--write {given.write}: expected a page with the lines {BEGIN.strip()} and {END.strip()}"
+        )
+    try:
+        return _run(given)
+    except ReshardError as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return 2
+
+
+def _has_markers(page: Path) -> bool:
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return 0 <= text.find(BEGIN) < text.find(END)
+
+
+def _run(given: argparse.Namespace) -> int:
     chosen = [layout for layout in layouts() if not given.layout or layout.name in given.layout]
     if given.sweep:
         for layout in chosen:

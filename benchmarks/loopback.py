@@ -26,8 +26,9 @@ import reshard_planner as rp
 
 MIB = 2**20
 COLUMNS = 8192
-"""Width of the matrices; half a row of bfloat16 is 8 KiB, the run of bytes that packing copies."""
+"""Width of the matrices by default; half a row of bfloat16 is 8 KiB, the run of bytes that packing copies."""
 
+CASES = ("views", "boxes", "model")
 TIMEOUT = timedelta(minutes=5)
 
 
@@ -72,16 +73,16 @@ class Sample:
     beyond_nbytes: int
 
 
-def cases(nbytes: int) -> list[LoopbackCase]:
-    """The cases, of about ``nbytes`` bytes of weights each."""
+def cases(nbytes: int, columns: int = COLUMNS) -> list[LoopbackCase]:
+    """The cases, of about ``nbytes`` bytes of weights each, in matrices of so many columns."""
     train, serve = rp.Mesh([0, 1], ["tp"]), rp.Mesh([2, 3], ["tp"])
     topology = rp.Topology.from_domains([[0, 1], [2, 3]])
 
     def spec(count: int, src: str, dst: str) -> rp.ReshardSpec:
-        rows = max(2, nbytes // count // (COLUMNS * 2) // 4 * 4)
+        rows = max(2, nbytes // count // (columns * 2) // 4 * 4)
         tensors = [
             rp.TensorSpec(
-                f"layer{at}", (rows, COLUMNS), "bfloat16", rp.Layout(train, [src]), rp.Layout(serve, [dst])
+                f"layer{at}", (rows, columns), "bfloat16", rp.Layout(train, [src]), rp.Layout(serve, [dst])
             )
             for at in range(count)
         ]
@@ -205,11 +206,13 @@ def _resident_nbytes(field: str = "VmRSS") -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure the cases that are asked for and print a table."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.loopback", description=__doc__.split("\n\n")[0]
+        prog="python -m benchmarks.loopback",
+        description="Measure the executor on loopback, beside a bare loop of the same messages.",
     )
     parser.add_argument("--mib", type=int, default=512, help="weights per case (512)")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each kind, median (5)")
-    parser.add_argument("--case", action="append", metavar="NAME", help="only these")
+    parser.add_argument("--columns", type=int, default=COLUMNS, help=f"width of the matrices ({COLUMNS})")
+    parser.add_argument("--case", action="append", choices=CASES, help="only these; may be repeated")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
     os.environ.update({"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"})
@@ -217,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     gc.freeze()
     samples = []
-    for case in cases(given.mib * MIB):
+    for case in cases(given.mib * MIB, given.columns):
         if given.case and case.name not in given.case:
             continue
         samples.append(measure(case, given.repeat))

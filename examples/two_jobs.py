@@ -17,8 +17,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from reshard_executors import Resharder
-from reshard_executors.groups import join_jobs
+from reshard_executors import Resharder, join_jobs
 
 import reshard_planner as rp
 

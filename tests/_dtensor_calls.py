@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from datetime import timedelta
 from math import prod
@@ -358,3 +359,22 @@ def leave_if_joined(state: State) -> None:
     """Leave the joint group, where there is one."""
     if "joint" in state:
         leave(state)
+
+
+def redistribute_with_little_memory(state: State, victim: int) -> bool:
+    """Make a large replica; on one rank while the process may not grow. Whether the front is closed then."""
+    full = whole((4096, 4096))
+    source = cut(full, ([0, 1], ["S(0)"]))
+    inside = source.device_mesh.get_coordinate() is not None
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if state["rank"] == victim:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file of the project
+            pages = int(file.read().split()[0])
+        limit = pages * resource.getpagesize() + 2**24
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        return state["front"].redistribute(
+            source if inside else None, as_mesh([0, 1, 2]), as_placements(["R"])
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

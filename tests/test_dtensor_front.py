@@ -119,6 +119,14 @@ def test_the_plan_not_used_for_longest_makes_room(world):
     world.call_alike(calls.drop)
 
 
+def test_a_rank_without_memory_for_the_result_fails_all_and_closes_the_front(front):
+    for answer in front.call_alike(calls.redistribute_with_little_memory, 2):
+        assert type(answer) is ExecutionError
+        assert "rank 2 has no memory for the result" in str(answer)
+    for answer in front.call_alike(calls.redistribute, (4,), ([0], ["R"]), ([1], ["R"])):
+        assert "this Redistributor is closed" in str(answer)
+
+
 # -- refusals --------------------------------------------------------------------------------------------
 
 RIGHT = ((4, 6), "float32", (FLAT, ["S(0)"]), (FLAT, ["S(1)"]), (1, 6))

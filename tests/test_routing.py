@@ -337,7 +337,7 @@ def test_stages_of_any_length_are_planned_exactly(spec):
 
 
 def test_equal_needers_may_be_in_need_in_different_domains():
-    """Ranks 3 and 5 have no NIC; rank 3's domain holds one row of three, and neighbours take in the others."""
+    """Ranks 3 and 5 have no NIC; rank 3's domain holds one row of three, and rank 0 takes in the others."""
     topology = rp.Topology(
         (rp.topology.Domain((0, 3)), rp.topology.Domain((1, 2, 4, 5))),
         tuple(rp.topology.Nic((gpu,)) for gpu in (0, 1, 2, 4)),

@@ -50,7 +50,7 @@ NAME = "tensor"
 """What the one tensor of a plan is called, in errors too."""
 
 KEPT = 64
-"""Resharders kept by default: each has connections and staging buffers of its own."""
+"""Resharders kept by default: each has staging buffers and a thread of its own."""
 
 
 class Redistributor:

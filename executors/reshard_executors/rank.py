@@ -119,7 +119,10 @@ class RankProgram:
         exchanges = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
         run = BoundRun(exchanges)
         forget = _forgetting(weakref.ref(self))
-        given = (tensor for side in (held, wanted) for each in side.values() for tensor in each)
+        given = [tensor for side in (held, wanted) for each in side.values() for tensor in each]
+        if self._device.type == "cuda":  # after an error work may be queued when the caller gives them up
+            for tensor in given:
+                tensor.record_stream(torch.cuda.current_stream(self._device))
         watches = tuple(weakref.ref(tensor, forget) for tensor in given)
         self._kept = _Kept(mark, run, watches)
         return run
