@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from reshard_executors import device_copies  # noqa: E402 - after the check that torch is there
 from reshard_executors.device_copies import DeviceCopies, copy_tables  # noqa: E402
-from reshard_executors.views import BoundView, copy_view  # noqa: E402
+from reshard_executors.views import StridedView, copy_view  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:triton")  # on floats, which are not moved
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -58,7 +58,7 @@ def bind(found, seed=0):
     pairs = []
     for number, (shape, itemsize, *both) in enumerate(found):
         views = [
-            BoundView(random_storage(end, [seed, number, side]), start, shape, strides, itemsize)
+            StridedView(random_storage(end, [seed, number, side]), start, shape, strides, itemsize)
             for side, (start, strides, end) in enumerate(both)
         ]
         pairs.append(tuple(views))
@@ -142,12 +142,12 @@ def test_each_unit_is_in_one_block_and_blocks_are_as_few_as_they_can_be():
 
 
 def view(nbytes, start):
-    return BoundView(random_storage(nbytes + 64, 0), start, (nbytes,), (1,), 1)
+    return StridedView(random_storage(nbytes + 64, 0), start, (nbytes,), (1,), 1)
 
 
 def test_dimensions_that_are_one_run_become_one():
     storage = random_storage(4096, 0)
-    both = [BoundView(storage, start, (4, 1, 8, 16), (128, 7, 16, 1), 2) for start in (0, 2048)]
+    both = [StridedView(storage, start, (4, 1, 8, 16), (128, 7, 16, 1), 2) for start in (0, 2048)]
     (table,) = copy_tables([tuple(both)])
     assert table.dims.tolist() == [[64, 16, 16]]
 
@@ -218,7 +218,7 @@ def run_under_the_interpreter():
 def on_gpu(pairs):
     return [
         tuple(
-            BoundView(each.storage.cuda(), each.start, each.shape, each.strides, each.itemsize)
+            StridedView(each.storage.cuda(), each.start, each.shape, each.strides, each.itemsize)
             for each in pair
         )
         for pair in pairs
@@ -248,8 +248,8 @@ def rows_of_a_matrix(run_nbytes, nbytes, boxes):
     half = run_nbytes // 2
     return [
         (
-            BoundView(target, at * rows * run_nbytes, (rows, half), (half, 1), 2),
-            BoundView(source, 2 * at * rows * run_nbytes, (rows, half), (2 * half, 1), 2),
+            StridedView(target, at * rows * run_nbytes, (rows, half), (half, 1), 2),
+            StridedView(source, 2 * at * rows * run_nbytes, (rows, half), (2 * half, 1), 2),
         )
         for at in range(boxes)
     ]

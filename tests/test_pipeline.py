@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from oracle import sources_and_destinations
 from reshard_executors.arena import Arena
 from reshard_executors.binding import LocalSide
-from reshard_executors.bound import BoundExchange, Staging, bind
 from reshard_executors.messages import ALIGNMENT_NBYTES, BUFFERS, dense_strides, lower_program
 from reshard_executors.pipeline import run_slots
+from reshard_executors.ready import ReadyExchange, Staging, bind
 from reshard_executors.values import empty_buffers
 from reshard_executors.worker import as_tensors
 from strategies import STRATEGIES, specs
@@ -198,7 +198,7 @@ class WatchedWire:
 def watched(lag, slots):
     wire = WatchedWire()
     exchanges = [
-        BoundExchange(
+        ReadyExchange(
             slot,
             -1,
             lambda slot=slot: wire.events.append(("pack", slot)),

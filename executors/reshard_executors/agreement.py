@@ -37,7 +37,7 @@ def agree(
             :class:`InputError` on the first fact that differs.
         ExecutionError: if the ranks do not meet.
     """
-    words = [_hash("" if error is None else repr(error)), *(_hash(fact) for fact in facts.values())]
+    words = [hash_of("" if error is None else repr(error)), *(hash_of(fact) for fact in facts.values())]
     least_and_most = torch.tensor([*words, *(-word for word in words)], dtype=torch.int64, device=device)
     everyone: list[tuple[str, str, dict[str, str]] | None] = [None] * dist.get_world_size(group)
     try:
@@ -75,7 +75,7 @@ def agree_on_hosts(
     domain_of = {at: home[spec.topology.gpu_of(rank)] for at, rank in enumerate(played) if rank in ours}
     name = socket.gethostname()
     hashes = torch.zeros(len(played), dtype=torch.int64, device=device)
-    hashes[group.rank()] = _hash(name)
+    hashes[group.rank()] = hash_of(name)
     names: list[str] = [""] * len(played)
     try:
         dist.all_reduce(hashes, op=dist.ReduceOp.MAX, group=group)
@@ -134,6 +134,6 @@ def reason(failure: BaseException) -> str:
     return text.rstrip(".") or type(failure).__name__
 
 
-def _hash(text: str) -> int:
+def hash_of(text: str) -> int:
     """A hash of 62 bits, so that its negative is a 64-bit integer too."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 2

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import torch
 
-from reshard_executors.views import BoundView
+from reshard_executors.views import StridedView
 from reshard_planner.errors import InputError, LocalShapeError
 from reshard_planner.ir.interpret import check_shapes
 from reshard_planner.ir.program import View, storage_nbytes, storage_shape
@@ -26,7 +26,7 @@ SIDE_WORDS: dict[Side, str] = {"src": "source", "dst": "destination"}
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LocalMemory:
     """The memory of one local tensor.
 
     Attributes:
@@ -37,9 +37,9 @@ class Bound:
 
     label: str
     tensor: int
-    whole: BoundView
+    whole: StridedView
 
-    def view(self, part: View) -> BoundView:
+    def view(self, part: View) -> StridedView:
         """Some of its elements; ``part`` counts as if the tensor had no gaps, the result as it lies."""
         start, strides = part.offset, part.strides
         if not self.whole.is_dense:
@@ -49,10 +49,10 @@ class Bound:
                 start += index * stride
             strides = self.whole.strides
         at = self.whole.start + start * self.whole.itemsize
-        return BoundView(self.whole.storage, at, part.shape, strides, self.whole.itemsize)
+        return StridedView(self.whole.storage, at, part.shape, strides, self.whole.itemsize)
 
 
-Bounds: TypeAlias = Mapping[int, tuple[Bound, ...]]
+LocalMemories: TypeAlias = Mapping[int, tuple[LocalMemory, ...]]
 """Memory of a rank's local tensors on one side, by position of the tensor in the spec."""
 
 
@@ -99,7 +99,7 @@ class LocalSide:
                 _check_plain(f"{word} tensor {name!r}, rank {self._rank}", each)
         return found
 
-    def bind(self, selected: Selected) -> dict[int, tuple[Bound, ...]]:
+    def bind(self, selected: Selected) -> dict[int, tuple[LocalMemory, ...]]:
         """Check the rank's tensors and return the memory behind them, by position of the tensor.
 
         Args:
@@ -111,7 +111,7 @@ class LocalSide:
         """
         return {number: self._bind(number, locals_) for number, locals_ in selected.items()}
 
-    def _bind(self, number: int, locals_: tuple[torch.Tensor, ...]) -> tuple[Bound, ...]:
+    def _bind(self, number: int, locals_: tuple[torch.Tensor, ...]) -> tuple[LocalMemory, ...]:
         tensor, expected = self._spec.tensors[number], self._shapes[number]
         label = f"{SIDE_WORDS[self._side]} tensor {tensor.name!r}"
         where = f"{label}, rank {self._rank}"
@@ -142,7 +142,7 @@ class LocalSide:
                     f"{where}: its conjugation or negation is pending; expected resolved values"
                 )
         itemsize = storage_nbytes(tensor.bits)
-        return tuple(Bound(label, number, whole_view(local, itemsize)) for local in locals_)
+        return tuple(LocalMemory(label, number, whole_view(local, itemsize)) for local in locals_)
 
 
 def _check_plain(where: str, local: object) -> None:
@@ -156,10 +156,10 @@ def _check_plain(where: str, local: object) -> None:
         raise LocalShapeError(f"{where}: its layout is {local.layout}; expected torch.strided")
 
 
-def whole_view(local: torch.Tensor, itemsize: int) -> BoundView:
+def whole_view(local: torch.Tensor, itemsize: int) -> StridedView:
     """All elements of a tensor as they lie in its storage."""
     start = int(local.storage_offset()) * itemsize
-    return BoundView(local.untyped_storage(), start, tuple(local.shape), tuple(local.stride()), itemsize)
+    return StridedView(local.untyped_storage(), start, tuple(local.shape), tuple(local.stride()), itemsize)
 
 
 def _repeats(local: torch.Tensor) -> bool:

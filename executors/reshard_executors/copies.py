@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 import torch
 
-from reshard_executors.views import BoundView, alike
+from reshard_executors.views import StridedView, alike
 
-Pair = tuple[BoundView, BoundView]
+Pair = tuple[StridedView, StridedView]
 """Where bytes go, and where they come from; of equal shape and element size."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reshard_executors.views import BoundView, alike
+from reshard_executors.views import StridedView, alike
 
 UNITS = (16, 8, 4, 2, 1)
 """Sizes of a unit in bytes: what one thread moves at a time."""
@@ -54,7 +54,7 @@ class CopyTable:
     work: NDArray[np.int64]
 
 
-def copy_tables(pairs: Sequence[tuple[BoundView, BoundView]]) -> tuple[CopyTable, ...]:
+def copy_tables(pairs: Sequence[tuple[StridedView, StridedView]]) -> tuple[CopyTable, ...]:
     """Lower copies to tables, those of large units first; pairs without elements vanish.
 
     Args:
@@ -72,7 +72,7 @@ def copy_tables(pairs: Sequence[tuple[BoundView, BoundView]]) -> tuple[CopyTable
     return tuple(_table(unit, found[unit]) for unit in UNITS if unit in found)
 
 
-def _merged(target: BoundView, source: BoundView) -> Dims:
+def _merged(target: StridedView, source: StridedView) -> Dims:
     """The dimensions of both views in bytes, the last a run of bytes; joined where both allow it."""
     itemsize = target.itemsize
     dims: list[tuple[int, int, int]] = []
@@ -129,7 +129,7 @@ class DeviceCopies:
     ``torch._foreach_copy_``, one kernel per box.
     """
 
-    def __init__(self, pairs: Sequence[tuple[BoundView, BoundView]], device: torch.device) -> None:
+    def __init__(self, pairs: Sequence[tuple[StridedView, StridedView]], device: torch.device) -> None:
         """Make the tables, and put them on the device.
 
         Args:

@@ -8,18 +8,20 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_executors.binding import Bound
-from reshard_executors.views import BoundView
+from reshard_executors.binding import LocalMemory
+from reshard_executors.views import StridedView
 from reshard_planner.errors import InputError
 
 Ints = NDArray[np.int64]
 
-Spanned: TypeAlias = tuple[Bound, bool]
+Spanned: TypeAlias = tuple[LocalMemory, bool]
 """A local tensor, and whether it is written."""
 
 
 def check_overlap(
-    sources: Iterable[Bound], destinations: Iterable[Bound], staying: Mapping[int, Sequence[BoundView]]
+    sources: Iterable[LocalMemory],
+    destinations: Iterable[LocalMemory],
+    staying: Mapping[int, Sequence[StridedView]],
 ) -> None:
     """Refuse destinations that share memory with a source or with one another.
 
@@ -32,10 +34,10 @@ def check_overlap(
     Raises:
         InputError: naming both tensors.
     """
-    spans = [(bound, False) for bound in sources] + [(bound, True) for bound in destinations]
+    spans = [(local, False) for local in sources] + [(local, True) for local in destinations]
     spans = sorted((span for span in spans if span[0].whole.nbytes), key=lambda span: _span(span[0].whole))
     for cluster in _clusters(spans):
-        if not _disjoint([bound.whole for bound, _ in cluster]):
+        if not _disjoint([local.whole for local, _ in cluster]):
             _check_cluster(cluster, staying)
 
 
@@ -43,18 +45,18 @@ def _clusters(spans: Sequence[Spanned]) -> Iterator[list[Spanned]]:
     """Tensors whose spans of memory overlap, directly or through one another; spans ascend."""
     cluster: list[Spanned] = []
     device, reach = "", 0
-    for bound, written in spans:
-        where, first, end = _span(bound.whole)
+    for local, written in spans:
+        where, first, end = _span(local.whole)
         if cluster and (where != device or first >= reach):
             yield cluster
             cluster, reach = [], 0
-        cluster.append((bound, written))
+        cluster.append((local, written))
         device, reach = where, max(reach, end)
     if cluster:
         yield cluster
 
 
-def _disjoint(views: Sequence[BoundView]) -> bool:
+def _disjoint(views: Sequence[StridedView]) -> bool:
     """Whether no byte belongs to two views, found in one pass over all of their runs."""
     if len(views) == 1:
         return True
@@ -65,7 +67,7 @@ def _disjoint(views: Sequence[BoundView]) -> bool:
     return bool((ends[order][:-1] <= starts[order][1:]).all())
 
 
-def _check_cluster(cluster: Sequence[Spanned], staying: Mapping[int, Sequence[BoundView]]) -> None:
+def _check_cluster(cluster: Sequence[Spanned], staying: Mapping[int, Sequence[StridedView]]) -> None:
     """Compare every two tensors of which one is written."""
     for at, (one, written) in enumerate(cluster):
         for two, other_written in cluster[:at]:
@@ -73,19 +75,19 @@ def _check_cluster(cluster: Sequence[Spanned], staying: Mapping[int, Sequence[Bo
                 continue
             may_stay = written != other_written and one.tensor == two.tensor
             places = staying.get(one.tensor, ()) if may_stay else ()
-            kept = sum(min(shared_nbytes(each, bound.whole) for bound in (one, two)) for each in places)
+            kept = sum(min(shared_nbytes(each, local.whole) for local in (one, two)) for each in places)
             if shared_nbytes(one.whole, two.whole) > kept:
                 raise InputError(
                     f"{two.label} and {one.label} share memory; a destination needs memory of its own"
                 )
 
 
-def _span(view: BoundView) -> tuple[str, int, int]:
+def _span(view: StridedView) -> tuple[str, int, int]:
     """Device, first byte, and the one past the last."""
     return str(view.storage.device), view.address, view.address + view.reach_nbytes
 
 
-def shared_nbytes(one: BoundView, two: BoundView) -> int:
+def shared_nbytes(one: StridedView, two: StridedView) -> int:
     """Bytes that two views have in common."""
     starts, size = byte_runs(one)
     others, other_size = byte_runs(two)
@@ -102,7 +104,7 @@ def shared_nbytes(one: BoundView, two: BoundView) -> int:
     return total
 
 
-def byte_runs(view: BoundView) -> tuple[Ints, int]:
+def byte_runs(view: StridedView) -> tuple[Ints, int]:
     """Addresses of the runs of bytes that a view is made of, ascending, and the size of each."""
     dims = sorted(
         (stride * view.itemsize, extent)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from reshard_executors.agreement import reason
-from reshard_executors.bound import BoundExchange
 from reshard_executors.messages import BUFFERS
+from reshard_executors.ready import ReadyExchange
 from reshard_executors.wire import InFlight, Wire
 from reshard_planner.errors import ExecutionError
 from reshard_planner.transfer import Medium
@@ -38,7 +38,7 @@ class Spent:
     unpack_s: float
 
 
-def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.ProcessGroup, lag: int) -> Spent:
+def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.ProcessGroup, lag: int) -> Spent:
     """Run all slots of a rank.
 
     A slot may be packed once every slot of ``lag`` or more before it has been unpacked: nothing that it
@@ -59,7 +59,7 @@ def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.Proces
     sent_nbytes = dict.fromkeys(Medium, 0)
     messages = 0
     spent = dict.fromkeys(("pack", "wire", "unpack"), 0.0)
-    flying: deque[tuple[int, BoundExchange, InFlight]] = deque()
+    flying: deque[tuple[int, ReadyExchange, InFlight]] = deque()
     now = time.perf_counter()
 
     def count(what: str) -> None:
@@ -84,8 +84,8 @@ def run_slots(exchanges: Sequence[BoundExchange], wire: Wire, group: dist.Proces
         _copy(exchange.pack, exchange.slot)
         count("pack")
         flying.append((at, exchange, wire.post(group, exchange)))
-        for bound in exchange.sends:
-            sent_nbytes[bound.message.medium] += bound.message.nbytes
+        for ready in exchange.sends:
+            sent_nbytes[ready.message.medium] += ready.message.nbytes
         messages += len(exchange.sends)
         count("wire")
     while flying:

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.binding import LocalSide, LocalTensors
-from reshard_executors.bound import BoundExchange, Staging, bind
 from reshard_executors.messages import Lowered, lower_program
 from reshard_executors.pipeline import Spent, run_slots
+from reshard_executors.ready import ReadyExchange, Staging, bind
 from reshard_executors.wire import Wire
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
@@ -23,14 +23,14 @@ Mark = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class BoundRun:
+class ReadyRun:
     """A program bound to the tensors of a run.
 
     Attributes:
         exchanges: all slots, ready to run.
     """
 
-    exchanges: tuple[BoundExchange, ...]
+    exchanges: tuple[ReadyExchange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Kept:
     """A bound run, kept for the next time that the same tensors are given."""
 
     mark: Mark
-    run: BoundRun
+    run: ReadyRun
     watches: tuple[weakref.ref[torch.Tensor], ...]
 
 
@@ -88,13 +88,13 @@ class RankProgram:
         """
         self._wire.warm_up(group, self._lowered[self._everything].peers, self._device)
 
-    def run(self, group: dist.ProcessGroup, run: BoundRun) -> Spent:
+    def run(self, group: dist.ProcessGroup, run: ReadyRun) -> Spent:
         """Run all slots; see :func:`reshard_executors.pipeline.run_slots`."""
         return run_slots(run.exchanges, self._wire, group, self._lag)
 
     def bind(
         self, sources: LocalTensors, destinations: LocalTensors, names: Collection[str] | None
-    ) -> BoundRun:
+    ) -> ReadyRun:
         """Check local tensors, and bind the program to them.
 
         Args:
@@ -117,7 +117,7 @@ class RankProgram:
         self._kept = kept = None
         read, written = self._sources.bind(held), self._destinations.bind(wanted)
         exchanges = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
-        run = BoundRun(exchanges)
+        run = ReadyRun(exchanges)
         forget = _forgetting(weakref.ref(self))
         given = [tensor for side in (held, wanted) for each in side.values() for tensor in each]
         if self._device.type == "cuda":  # after an error work may be queued when the caller gives them up

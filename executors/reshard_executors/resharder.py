@@ -21,7 +21,7 @@ from reshard_executors.arguments import check_ranks, names_of, usable_device
 from reshard_executors.binding import LocalTensors
 from reshard_executors.groups import group_device, make_private_group, members_of, position_in
 from reshard_executors.lane import Lane, Ticket
-from reshard_executors.rank import BoundRun, RankProgram
+from reshard_executors.rank import RankProgram, ReadyRun
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.transfer import Medium
@@ -271,9 +271,9 @@ class Resharder:
         sources: LocalTensors,
         destinations: LocalTensors,
         tensors: Collection[str] | None,
-    ) -> BoundRun:
+    ) -> ReadyRun:
         """Bind the program to the local tensors, and agree with all ranks that they are right."""
-        run = BoundRun(())
+        run = ReadyRun(())
         problem: ReshardError | None = None
         names = None
         try:
@@ -304,7 +304,7 @@ class Resharder:
             agree(group, self._meeting, {TO_MOVE: str(None)}, problem, "their tensors")
 
     def _run(
-        self, group: dist.ProcessGroup, program: RankProgram, run: BoundRun, prepare_s: float
+        self, group: dist.ProcessGroup, program: RankProgram, run: ReadyRun, prepare_s: float
     ) -> RunRecord:
         """Run all slots; in the lane."""
         begin = time.perf_counter()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -10,7 +9,7 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import reason
+from reshard_executors.agreement import hash_of, reason
 from reshard_executors.jobs import named_error
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
@@ -62,7 +61,7 @@ class Sharing:
         key = json.dumps(mine, sort_keys=True)
         guess = self._known.get(key, mine)
         ready = error is None and len(guess) == len(self._kinds)
-        code = _hash(json.dumps(guess, sort_keys=True)) if ready else -1
+        code = hash_of(json.dumps(guess, sort_keys=True)) if ready else -1
         bounds = torch.tensor([code, -code, not ready], dtype=torch.int64, device=self._device)
         everyone: list[_Said | None] = [None] * dist.get_world_size(self._group)
         try:
@@ -99,8 +98,3 @@ class Sharing:
                     )
             found[name] = wanted
         return found
-
-
-def _hash(text: str) -> int:
-    """A hash of 62 bits, so that its negative is a 64-bit integer too."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 2

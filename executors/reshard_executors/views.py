@@ -19,7 +19,7 @@ UNITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
-class BoundView:
+class StridedView:
     """Elements in a storage.
 
     Attributes:
@@ -62,7 +62,7 @@ class BoundView:
         return _alias(self.storage, torch.uint8, self.start, (self.nbytes,), (1,))
 
 
-def alike(target: BoundView, source: BoundView) -> tuple[torch.Tensor, torch.Tensor]:
+def alike(target: StridedView, source: StridedView) -> tuple[torch.Tensor, torch.Tensor]:
     """Two views of equal shape and element size as tensors of equal shape and dtype, ready to be copied.
 
     Dimensions that are one run in both views become one, and elements are taken together to integers as large
@@ -93,7 +93,7 @@ def _in_units(dims: Sequence[tuple[int, int, int]], side: int, itemsize: int, un
     return (*(dim[side] * itemsize // unit for dim in dims), 1)
 
 
-def copy_view(target: BoundView, source: BoundView) -> None:
+def copy_view(target: StridedView, source: StridedView) -> None:
     """Copy between views of equal shape and element size."""
     into, out_of = alike(target, source)
     into.copy_(out_of)

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import reason
-from reshard_executors.bound import BoundExchange
 from reshard_executors.messages import Message
+from reshard_executors.ready import ReadyExchange
 from reshard_planner.errors import ExecutionError
 from reshard_planner.spec import ReshardSpec
 
@@ -40,7 +40,7 @@ class Wire:
         """
         self._spec, self._positions = spec, positions
 
-    def post(self, group: dist.ProcessGroup, exchange: BoundExchange) -> InFlight:
+    def post(self, group: dist.ProcessGroup, exchange: ReadyExchange) -> InFlight:
         """Post all messages of a slot as one group.
 
         Args:
@@ -51,16 +51,16 @@ class Wire:
             ExecutionError: naming slot, peers and tensors, if that fails.
         """
         said = tuple(
-            (verb, bound.message)
-            for verb, bounds in (("receiving {} from", exchange.receives), ("sending {} to", exchange.sends))
-            for bound in bounds
+            (verb, ready.message)
+            for verb, each in (("receiving {} from", exchange.receives), ("sending {} to", exchange.sends))
+            for ready in each
         )
         operations = [
-            self._operation(dist.irecv, group, bound.buffer, bound.message.peer)
-            for bound in exchange.receives
+            self._operation(dist.irecv, group, ready.buffer, ready.message.peer)
+            for ready in exchange.receives
         ]
         operations += [
-            self._operation(dist.isend, group, bound.buffer, bound.message.peer) for bound in exchange.sends
+            self._operation(dist.isend, group, ready.buffer, ready.message.peer) for ready in exchange.sends
         ]
         if not operations:
             return InFlight(exchange.slot, (), ())

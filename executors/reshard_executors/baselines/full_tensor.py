@@ -11,8 +11,8 @@ import torch.distributed as dist
 
 from reshard_executors.baselines.baseline import Baseline
 from reshard_executors.baselines.carriers import Carrier, LocalSide, LocalTiles
-from reshard_executors.baselines.cast import Cast
 from reshard_executors.baselines.gathering import Gathering, why_not_gathered
+from reshard_executors.baselines.players import Players
 from reshard_executors.binding import LocalTensors
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import SideTiles
@@ -35,15 +35,15 @@ class FullTensor:
 
     def __init__(self, spec: ReshardSpec, played: Sequence[int], group: dist.ProcessGroup | None) -> None:
         """Make meshes, once per distinct one; collective over the world."""
-        cast = Cast.of(spec, played, group)
+        players = Players.of(spec, played, group)
         self._carriers = [Carrier(tensor) for tensor in spec.tensors]
-        self._sources = [LocalSide(tensor, cast.rank, "src") for tensor in spec.tensors]
-        self._destinations = [LocalSide(tensor, cast.rank, "dst") for tensor in spec.tensors]
+        self._sources = [LocalSide(tensor, players.rank, "src") for tensor in spec.tensors]
+        self._destinations = [LocalSide(tensor, players.rank, "dst") for tensor in spec.tensors]
         self._tiles = [
-            LocalTiles(tensor, cast.rank, carrier)
+            LocalTiles(tensor, players.rank, carrier)
             for tensor, carrier in zip(spec.tensors, self._carriers, strict=True)
         ]
-        self._gathering = Gathering(spec, cast)
+        self._gathering = Gathering(spec, players)
 
     def run(self, sources: LocalTensors, destinations: LocalTensors) -> None:
         """See :meth:`reshard_executors.baselines.Prepared.run`."""

@@ -14,8 +14,8 @@ import torch.distributed as dist
 
 from reshard_executors.baselines.baseline import Baseline
 from reshard_executors.baselines.carriers import Carrier, LocalSide, LocalTiles
-from reshard_executors.baselines.cast import Cast
 from reshard_executors.baselines.gathering import Gathering, destroy_group, make_group, why_not_gathered
+from reshard_executors.baselines.players import Players
 from reshard_executors.binding import LocalTensors
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import SideTiles
@@ -31,22 +31,22 @@ class GatherBroadcast:
 
     def __init__(self, spec: ReshardSpec, played: Sequence[int], group: dist.ProcessGroup | None) -> None:
         """Make meshes and groups, once per distinct mesh and set of receivers; collective over the world."""
-        cast = Cast.of(spec, played, group)
-        self._device = cast.device
+        players = Players.of(spec, played, group)
+        self._device = players.device
         self._tensors = spec.tensors
         self._carriers = [Carrier(tensor) for tensor in spec.tensors]
-        self._sources = [LocalSide(tensor, cast.rank, "src") for tensor in spec.tensors]
-        self._destinations = [LocalSide(tensor, cast.rank, "dst") for tensor in spec.tensors]
+        self._sources = [LocalSide(tensor, players.rank, "src") for tensor in spec.tensors]
+        self._destinations = [LocalSide(tensor, players.rank, "dst") for tensor in spec.tensors]
         self._tiles = [
-            LocalTiles(tensor, cast.rank, carrier)
+            LocalTiles(tensor, players.rank, carrier)
             for tensor, carrier in zip(spec.tensors, self._carriers, strict=True)
         ]
-        self._gathering = Gathering(spec, cast)
-        self._roots = [cast.processes[tensor.src[0].mesh.ranks[0]] for tensor in spec.tensors]
+        self._gathering = Gathering(spec, players)
+        self._roots = [players.processes[tensor.src[0].mesh.ranks[0]] for tensor in spec.tensors]
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
         self._group_of: list[dist.ProcessGroup | None] = []
         for tensor in spec.tensors:
-            members = tuple(cast.processes[rank] for rank in _listeners(tensor))
+            members = tuple(players.processes[rank] for rank in _listeners(tensor))
             if len(members) > 1 and members not in self._groups:
                 self._groups[members] = make_group(members)
             self._group_of.append(self._groups.get(members))

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from reshard_executors.baselines.carriers import Carrier
-from reshard_executors.baselines.cast import Cast
+from reshard_executors.baselines.players import Players
 from reshard_planner.errors import InputError
 from reshard_planner.spec import ReshardSpec, TensorSpec
 
@@ -83,7 +83,7 @@ def destroy_group(group: dist.ProcessGroup | None) -> None:
 class Gathering:
     """Builds the whole tensors of a spec from their first source layouts."""
 
-    def __init__(self, spec: ReshardSpec, cast: Cast) -> None:
+    def __init__(self, spec: ReshardSpec, players: Players) -> None:
         """Make a DeviceMesh for each distinct mesh; collective over the world."""
         self._tensors = spec.tensors
         self._meshes: dict[tuple[tuple[int, ...], tuple[int, ...]], DeviceMesh] = {}
@@ -93,14 +93,14 @@ class Gathering:
             mesh = tensor.src[0].mesh
             key = (mesh.ranks, mesh.shape)
             if key not in self._meshes:
-                processes = np.array([cast.processes[rank] for rank in mesh.ranks]).reshape(mesh.shape)
+                processes = np.array([players.processes[rank] for rank in mesh.ranks]).reshape(mesh.shape)
                 if not _ascends(processes):
                     raise InputError(
                         f"the source ranks {list(mesh.ranks)} are played by the processes"
                         f" {processes.reshape(-1).tolist()}; expected processes that ascend as the ranks do"
                     )
-                self._meshes[key] = DeviceMesh(cast.device.type, processes)
-            self._of.append(self._meshes[key] if cast.rank in mesh.ranks else None)
+                self._meshes[key] = DeviceMesh(players.device.type, processes)
+            self._of.append(self._meshes[key] if players.rank in mesh.ranks else None)
 
     def gather(self, number: int, carrier: Carrier, sources: Sequence[torch.Tensor]) -> torch.Tensor | None:
         """The whole tensor on every rank of its first source layout, None on others; collective over it.

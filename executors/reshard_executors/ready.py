@@ -8,16 +8,16 @@ from typing import Literal
 
 import torch
 
-from reshard_executors.binding import Bounds
+from reshard_executors.binding import LocalMemories
 from reshard_executors.copies import Pair, copy_in_bulk, stays
 from reshard_executors.messages import BUFFERS, Exchange, Lowered, Message, aligned, dense_strides
 from reshard_executors.overlap import check_overlap
-from reshard_executors.views import BoundView
+from reshard_executors.views import StridedView
 from reshard_planner.ir.program import Move, Place, View
 
 
 @dataclass(frozen=True, slots=True)
-class BoundMessage:
+class ReadyMessage:
     """A message and its bytes.
 
     Attributes:
@@ -30,7 +30,7 @@ class BoundMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundExchange:
+class ReadyExchange:
     """One slot of one rank, bound to memory.
 
     Attributes:
@@ -45,8 +45,8 @@ class BoundExchange:
     slot: int
     after: int
     pack: Callable[[], None]
-    sends: tuple[BoundMessage, ...]
-    receives: tuple[BoundMessage, ...]
+    sends: tuple[ReadyMessage, ...]
+    receives: tuple[ReadyMessage, ...]
     unpack: Callable[[], None]
 
 
@@ -85,32 +85,36 @@ class _Placed:
     """A message, its views in memory, and its place in the staging buffer; None if it is one run of bytes."""
 
     message: Message
-    views: tuple[BoundView, ...]
+    views: tuple[StridedView, ...]
     staged_at: int | None
 
-    def bound(self, block: torch.UntypedStorage) -> BoundMessage:
+    def ready(self, block: torch.UntypedStorage) -> ReadyMessage:
         """The message with its bytes, given the staging buffer."""
         if self.staged_at is None:
-            return BoundMessage(self.message, self.views[0].as_bytes())
-        staged = BoundView(block, self.staged_at, (self.message.nbytes,), (1,), 1)
-        return BoundMessage(self.message, staged.as_bytes())
+            return ReadyMessage(self.message, self.views[0].as_bytes())
+        staged = StridedView(block, self.staged_at, (self.message.nbytes,), (1,), 1)
+        return ReadyMessage(self.message, staged.as_bytes())
 
-    def staged(self, block: torch.UntypedStorage) -> list[tuple[BoundView, BoundView]]:
+    def staged(self, block: torch.UntypedStorage) -> list[tuple[StridedView, StridedView]]:
         """Pairs of each view's place in the staging buffer, and the view."""
         at = self.staged_at
         if at is None:
             return []
         found = []
         for view in self.views:
-            dense = BoundView(block, at, view.shape, dense_strides(view.shape), view.itemsize)
+            dense = StridedView(block, at, view.shape, dense_strides(view.shape), view.itemsize)
             found.append((dense, view))
             at += view.nbytes
         return found
 
 
 def bind(
-    lowered: Lowered, staging: Staging, itemsizes: Sequence[int], sources: Bounds, destinations: Bounds
-) -> tuple[BoundExchange, ...]:
+    lowered: Lowered,
+    staging: Staging,
+    itemsizes: Sequence[int],
+    sources: LocalMemories,
+    destinations: LocalMemories,
+) -> tuple[ReadyExchange, ...]:
     """Bind a program to the memory of a run.
 
     Args:
@@ -138,14 +142,14 @@ class _Binder:
         lowered: Lowered,
         staging: Staging,
         itemsizes: Sequence[int],
-        sources: Bounds,
-        destinations: Bounds,
+        sources: LocalMemories,
+        destinations: LocalMemories,
     ) -> None:
         self.lowered, self.staging, self.itemsizes = lowered, staging, itemsizes
-        self.bound = {Place.SOURCE: sources, Place.DESTINATION: destinations}
+        self.memories = {Place.SOURCE: sources, Place.DESTINATION: destinations}
         self.scratch = staging.block("scratch", lowered.scratch.nbytes)
 
-    def bind(self) -> tuple[BoundExchange, ...]:
+    def bind(self) -> tuple[ReadyExchange, ...]:
         copies = [[self.copy(move) for move in exchange.copies] for exchange in self.lowered.exchanges]
         self.check_overlap(copies)
         sent, send_nbytes = self.place_all("sends")
@@ -159,25 +163,25 @@ class _Binder:
             packed = [pair for placed in sent[at] for pair in placed.staged(out)]
             unpacked = [(view, dense) for placed in received[at] for dense, view in placed.staged(into)]
             found.append(
-                BoundExchange(
+                ReadyExchange(
                     exchange.slot,
                     self.lowered.scratch.after[at],
                     copy_in_bulk([*copies[at], *packed], device),
-                    tuple(placed.bound(out) for placed in sent[at]),
-                    tuple(placed.bound(into) for placed in received[at]),
+                    tuple(placed.ready(out) for placed in sent[at]),
+                    tuple(placed.ready(into) for placed in received[at]),
                     copy_in_bulk(unpacked, device),
                 )
             )
         return tuple(found)
 
     def check_overlap(self, copies: Sequence[Sequence[Pair]]) -> None:
-        staying: dict[int, list[BoundView]] = {}
+        staying: dict[int, list[StridedView]] = {}
         for exchange, pairs in zip(self.lowered.exchanges, copies, strict=True):
             for move, pair in zip(exchange.copies, pairs, strict=True):
                 if stays(pair):
                     staying.setdefault(move.tensor, []).append(pair[0])
         sources, destinations = (
-            [bound for bounds in self.bound[place].values() for bound in bounds]
+            [local for locals_ in self.memories[place].values() for local in locals_]
             for place in (Place.SOURCE, Place.DESTINATION)
         )
         check_overlap(sources, destinations, staying)
@@ -209,11 +213,11 @@ class _Binder:
     def copy(self, move: Move) -> Pair:
         return self.view(move, move.write), self.view(move, move.read)
 
-    def view(self, move: Move, view: View | None) -> BoundView:
+    def view(self, move: Move, view: View | None) -> StridedView:
         if view is None:
             raise RuntimeError(f"operation {move.op} has no bytes on this side")
         if view.place != Place.SCRATCH:
-            return self.bound[view.place][move.tensor][view.buffer].view(view)
+            return self.memories[view.place][move.tensor][view.buffer].view(view)
         itemsize = self.itemsizes[move.tensor]
         start = self.lowered.scratch.at[view.buffer] + view.offset * itemsize
-        return BoundView(self.scratch, start, view.shape, view.strides, itemsize)
+        return StridedView(self.scratch, start, view.shape, view.strides, itemsize)

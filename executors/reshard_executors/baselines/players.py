@@ -1,4 +1,4 @@
-"""The cast: which process of the world plays which rank of a spec."""
+"""The players: which process of the world plays which rank of a spec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reshard_planner.spec import ReshardSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Players:
     """Processes and the ranks that they play.
 
     Attributes:
@@ -28,7 +28,7 @@ class Cast:
     device: torch.device
 
     @classmethod
-    def of(cls, spec: ReshardSpec, played: Sequence[int], group: dist.ProcessGroup | None) -> Cast:
+    def of(cls, spec: ReshardSpec, played: Sequence[int], group: dist.ProcessGroup | None) -> Players:
         """Find out who plays what; see :meth:`reshard_executors.baselines.Baseline.prepare`.
 
         Raises:
