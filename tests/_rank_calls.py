@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from datetime import timedelta
@@ -426,3 +427,16 @@ def run_serving(state: State, sources: Arrays) -> Any:
     """Run as serving code does, in inference mode."""
     with torch.inference_mode():
         return run(state, sources)
+
+
+def build_and_drop(_: State, plan: rp.Plan, times: int) -> tuple[int, int]:
+    """Build many times without closing; more open files and threads than after the first."""
+    found = []
+    for at in range(times):
+        resharder = Resharder(plan, timeout=timedelta(seconds=20))
+        del resharder
+        gc.collect()
+        if at in (times // 2, times - 1):
+            time.sleep(0.2)  # threads end on their own
+            found.append(usage()[:2])
+    return tuple(late - early for early, late in zip(*found, strict=True))

@@ -562,6 +562,11 @@ def test_a_refit_takes_no_more_memory_than_its_staging(small_world, strategy):
         assert beyond <= plan.certificate.staging_nbytes + 2**24
 
 
+def test_a_resharder_that_is_dropped_without_closing_leaves_nothing_behind(small_world):
+    plan = rp.compile(one_to_three(0, 1, 2))
+    assert small_world.call_alike(calls.build_and_drop, plan, 12) == [(0, 0)] * 3
+
+
 # -- hosts -----------------------------------------------------------------------------------------------
 
 

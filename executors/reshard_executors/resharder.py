@@ -140,6 +140,8 @@ class Resharder:
         except RuntimeError as failure:
             raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
         self._group = own
+        self._release = weakref.finalize(self, _give_back, None if self._borrowed else own)
+        self._release.atexit = False  # groups end with the process anyway
         try:
             prepared = self._prepare(plan, played, position_in(group), len(members), device)
             problem = prepared if isinstance(prepared, ReshardError) else None
@@ -171,7 +173,7 @@ class Resharder:
             self._device = usable_device(device, self._meeting)
             positions = {rank: at for at, rank in enumerate(played)}
             self._lane = Lane("reshard")
-            self._finalizer = weakref.finalize(self, Lane.close, self._lane)
+            weakref.finalize(self, self._lane.close).atexit = False
             if self._device.type == "cuda":
                 self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
             return RankProgram(plan, played[position], positions, self._device)
@@ -348,14 +350,11 @@ class Resharder:
 
     def _give_up(self) -> None:
         """Close without waiting for anything."""
-        group, self._group = self._group, None
+        self._group = self._program = None
         lane, self._lane = self._lane, None
-        self._program = None
         if lane is not None:
             lane.close()
-        if group is not None and not self._borrowed:
-            with contextlib.suppress(ValueError):  # the caller may have destroyed all groups already
-                dist.destroy_process_group(group)
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -370,6 +369,13 @@ class Resharder:
             self.close()
         else:
             self._give_up()
+
+
+def _give_back(group: dist.ProcessGroup | None) -> None:
+    """Destroy a group; also called for a Resharder that nobody has closed."""
+    if group is not None:
+        with contextlib.suppress(ValueError):  # the caller may have destroyed all groups already
+            dist.destroy_process_group(group)
 
 
 def _forget_locals(error: BaseException) -> None:
