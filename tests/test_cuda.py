@@ -49,7 +49,8 @@ def run_rank(rank, count, store):
                 for tensor in tensors:
                     tensor.zero_()
             resharder.run(sources, destinations)
-        with torch.cuda.stream(side):  # what was given to the caller's stream comes first
+        with torch.cuda.stream(side):  # what was given to the caller's stream comes first, however long
+            torch.cuda._sleep(500_000_000)  # noqa: SLF001 - torch tests its own streams with it
             for tensors in destinations.values():
                 for tensor in tensors:
                     tensor.zero_()
