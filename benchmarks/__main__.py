@@ -19,6 +19,7 @@ from benchmarks.case import Case
 from benchmarks.growth import fit_growth
 from benchmarks.isolate import WorkerError, run_worker
 from benchmarks.record import PeerRecord, Record, ratio
+from reshard_planner.render.text import align
 
 VERSION = 1
 """Version of the JSON that ``--json`` writes."""
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not cases:
         parser.error(f"--case {' '.join(given.case)}: no such case in suite {given.suite}; see --list")
     if given.list:
-        sys.stdout.write(table.align([(case.name, case.about) for case in cases]) + "\n")
+        sys.stdout.write(align([(case.name, case.about) for case in cases]) + "\n")
         return 0
     if given.json is not None:
         _check_target(given.json, parser)

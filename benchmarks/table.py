@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.record import PeerRecord, Record
-from reshard_planner.render.text import format_nbytes, format_s
+from reshard_planner.render.text import align, format_nbytes, format_s
 
 NONE = "-"
-
-
-def align(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines, the first column to the left and the others to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
 
 
 def plan_table(records: Sequence[Record]) -> str:

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from reshard_executors import device_copies  # noqa: E402 - after the check that torch is there
 from reshard_executors.device_copies import DeviceCopies, copy_tables  # noqa: E402
-from reshard_executors.views import StridedView, copy_view  # noqa: E402
+from reshard_executors.views import StridedView, alike  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:triton")  # on floats, which are not moved
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -234,7 +234,8 @@ def test_the_kernel_copies_the_same_on_the_gpu(found):
     plain = on_gpu(bind(found))
     for target, source in plain:
         if prod(target.shape):
-            copy_view(target, source)
+            into, out_of = alike(target, source)
+            into.copy_(out_of)
     DeviceCopies(pairs, torch.device("cuda")).run()
     torch.cuda.synchronize()
     assert contents(pairs) == contents(plain)

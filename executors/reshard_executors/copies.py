@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 
 import torch
 
@@ -26,8 +25,8 @@ def copy_in_bulk(pairs: Sequence[Pair], device: torch.device) -> Callable[[], No
     moving = [pair for pair in pairs if not stays(pair)]
     if not moving:
         return _nothing
-    if device.type == "cuda" and find_spec("triton") is not None:
-        from reshard_executors.device_copies import DeviceCopies  # noqa: PLC0415 - only where Triton is
+    if device.type == "cuda":
+        from reshard_executors.device_copies import DeviceCopies  # noqa: PLC0415 - only where CUDA is
 
         return DeviceCopies(moving, device).run
     both = [alike(*pair) for pair in moving]

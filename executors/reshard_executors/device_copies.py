@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reshard_executors.views import StridedView, alike
+from reshard_executors.views import StridedView, alike, joined_dims
 
 UNITS = (16, 8, 4, 2, 1)
 """Sizes of a unit in bytes: what one thread moves at a time."""
@@ -75,18 +75,11 @@ def copy_tables(pairs: Sequence[tuple[StridedView, StridedView]]) -> tuple[CopyT
 def _merged(target: StridedView, source: StridedView) -> Dims:
     """The dimensions of both views in bytes, the last a run of bytes; joined where both allow it."""
     itemsize = target.itemsize
-    dims: list[tuple[int, int, int]] = []
-    for extent, into, out_of in zip(target.shape, target.strides, source.strides, strict=True):
-        if extent == 1:
-            continue
-        if dims and dims[-1][1:] == (extent * into, extent * out_of):
-            dims[-1] = (dims[-1][0] * extent, into, out_of)
-        else:
-            dims.append((extent, into, out_of))
-    if not dims or dims[-1][1:] != (1, 1):
-        dims.append((1, 1, 1))
-    run = dims.pop()[0] * itemsize
-    return (*((extent, into * itemsize, out_of * itemsize) for extent, into, out_of in dims), (run, 0, 0))
+    *dims, (run, _, _) = joined_dims(target, source)
+    return (
+        *((extent, into * itemsize, out_of * itemsize) for extent, into, out_of in dims),
+        (run * itemsize, 0, 0),
+    )
 
 
 def _cut(target: int, source: int, dims: Dims) -> Iterator[tuple[int, int, Dims]]:

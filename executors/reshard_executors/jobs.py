@@ -12,6 +12,11 @@ from reshard_planner.ir.plan import Plan
 ENDED = "ProcessEnded"
 """Kind of the failure of a process that ended without a word."""
 
+CONSEQUENCES = frozenset(
+    ("ExecutionError", "RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
+)
+"""Errors that ranks report when another one has ended: the transport lost it, at whatever stage."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -71,6 +76,13 @@ class Failure:
 
     kind: str
     text: str
+
+
+def weight_of(failure: Failure) -> int:
+    """Which of several failures says most: a cause, a process that ended, what followed."""
+    if failure.kind == ENDED:
+        return 1
+    return 2 if failure.kind in CONSEQUENCES else 0
 
 
 def named_error(kind: str, text: str) -> ReshardError:

@@ -17,12 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 
-from reshard_executors.jobs import ENDED, Failure, Job, RankReport, Stage
-
-CONSEQUENCES = frozenset(
-    ("ExecutionError", "RuntimeError", "DistBackendError", "DistNetworkError", "DistStoreError")
-)
-"""Errors that ranks report when another one has ended: the transport lost it, at whatever stage."""
+from reshard_executors.jobs import ENDED, Failure, Job, RankReport, Stage, weight_of
 
 GRACE_S = 2.0
 """How long other ranks may go on after one has failed, so that the best reason is found."""
@@ -106,16 +101,9 @@ def _collect(ranks: Sequence[_Rank], asked: Connection, answering: Connection) -
             if isinstance(message, RankReport):
                 answering.send(message)
             else:
-                failures.append((_weight(message), message))
+                failures.append((weight_of(message), message))
     if failures:
         answering.send(min(failures, key=lambda failure: failure[0])[1])
-
-
-def _weight(failure: Failure) -> int:
-    """Which of several failures says most: a cause, a process that ended, what followed."""
-    if failure.kind == ENDED:
-        return 1
-    return 2 if failure.kind in CONSEQUENCES else 0
 
 
 def _unexpected_end(rank: _Rank) -> Failure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,22 +23,11 @@ Mark = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyRun:
-    """A program bound to the tensors of a run.
-
-    Attributes:
-        exchanges: all slots, ready to run.
-    """
-
-    exchanges: tuple[ReadyExchange, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Kept:
     """A bound run, kept for the next time that the same tensors are given."""
 
     mark: Mark
-    run: ReadyRun
+    run: tuple[ReadyExchange, ...]
     watches: tuple[weakref.ref[torch.Tensor], ...]
 
 
@@ -88,13 +77,13 @@ class RankProgram:
         """
         self._wire.warm_up(group, self._lowered[self._everything].peers, self._device)
 
-    def run(self, group: dist.ProcessGroup, run: ReadyRun) -> Spent:
+    def run(self, group: dist.ProcessGroup, run: Sequence[ReadyExchange]) -> Spent:
         """Run all slots; see :func:`reshard_executors.pipeline.run_slots`."""
-        return run_slots(run.exchanges, self._wire, group, self._lag)
+        return run_slots(run, self._wire, group, self._lag)
 
     def bind(
         self, sources: LocalTensors, destinations: LocalTensors, names: Collection[str] | None
-    ) -> ReadyRun:
+    ) -> tuple[ReadyExchange, ...]:
         """Check local tensors, and bind the program to them.
 
         Args:
@@ -116,8 +105,7 @@ class RankProgram:
             return kept.run
         self._kept = kept = None
         read, written = self._sources.bind(held), self._destinations.bind(wanted)
-        exchanges = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
-        run = ReadyRun(exchanges)
+        run = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
         forget = _forgetting(weakref.ref(self))
         given = [tensor for side in (held, wanted) for each in side.values() for tensor in each]
         if self._device.type == "cuda":  # after an error work may be queued when the caller gives them up

@@ -21,7 +21,8 @@ from reshard_executors.arguments import check_ranks, names_of, usable_device
 from reshard_executors.binding import LocalTensors
 from reshard_executors.groups import group_device, make_private_group, members_of, position_in
 from reshard_executors.lane import Lane, Ticket
-from reshard_executors.rank import RankProgram, ReadyRun
+from reshard_executors.rank import RankProgram
+from reshard_executors.ready import ReadyExchange
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.transfer import Medium
@@ -124,7 +125,6 @@ class Resharder:
         """
         self._torn = False
         self._failure: str | None = None
-        self._running = False
         self._group: dist.ProcessGroup | None = None
         self._lane: Lane | None = None
         self._program: RankProgram | None = None
@@ -234,12 +234,12 @@ class Resharder:
         group, lane, program = self._group, self._lane, self._program
         if group is None or lane is None or program is None:
             raise ExecutionError("this Resharder is closed; expected a new one")
-        if self._running:
+        if self._ticket is not None:
             raise ExecutionError("a run has been started; expected its wait before another one")
         with self._failing():
             with self._on_stream():
                 run = self._bind(group, program, sources, destinations, tensors)
-            self._torn = self._running = True
+            self._torn = True
             if self._stream is not None:
                 self._stream.wait_stream(torch.cuda.current_stream(self._device))
             prepare_s = time.perf_counter() - begin
@@ -249,8 +249,7 @@ class Resharder:
     def _finish(self, ticket: Ticket[RunRecord]) -> RunRecord:
         with self._failing():
             record = ticket.wait()
-            self._torn = self._running = False
-            self._ticket = None
+            self._torn, self._ticket = False, None
         return record
 
     @contextlib.contextmanager
@@ -273,9 +272,9 @@ class Resharder:
         sources: LocalTensors,
         destinations: LocalTensors,
         tensors: Collection[str] | None,
-    ) -> ReadyRun:
+    ) -> tuple[ReadyExchange, ...]:
         """Bind the program to the local tensors, and agree with all ranks that they are right."""
-        run = ReadyRun(())
+        run: tuple[ReadyExchange, ...] = ()
         problem: ReshardError | None = None
         names = None
         try:
@@ -306,7 +305,7 @@ class Resharder:
             agree(group, self._meeting, {TO_MOVE: str(None)}, problem, "their tensors")
 
     def _run(
-        self, group: dist.ProcessGroup, program: RankProgram, run: ReadyRun, prepare_s: float
+        self, group: dist.ProcessGroup, program: RankProgram, run: Sequence[ReadyExchange], prepare_s: float
     ) -> RunRecord:
         """Run all slots; in the lane."""
         begin = time.perf_counter()

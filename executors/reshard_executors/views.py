@@ -69,6 +69,21 @@ def alike(target: StridedView, source: StridedView) -> tuple[torch.Tensor, torch
     as the places of all runs allow: that doubles the speed of copying rows of a matrix.
     """
     itemsize = target.itemsize
+    *outer, (run, _, _) = joined_dims(target, source)
+    steps = [step * itemsize for _, *both in outer for step in both]
+    unit = gcd(8, run * itemsize, target.start, source.start, *steps)
+    shape = (*(extent for extent, _, _ in outer), run * itemsize // unit)
+    return (
+        _alias(target.storage, UNITS[unit], target.start // unit, shape, _in_units(outer, 1, itemsize, unit)),
+        _alias(source.storage, UNITS[unit], source.start // unit, shape, _in_units(outer, 2, itemsize, unit)),
+    )
+
+
+def joined_dims(target: StridedView, source: StridedView) -> list[tuple[int, int, int]]:
+    """Dimensions of two views of equal shape: extent, and strides in elements of target and source.
+
+    Those that are one run in both views are one; the last is a run of neighbours, of one element at least.
+    """
     dims: list[tuple[int, int, int]] = []
     for extent, into, out_of in zip(target.shape, target.strides, source.strides, strict=True):
         if extent == 1:
@@ -79,24 +94,11 @@ def alike(target: StridedView, source: StridedView) -> tuple[torch.Tensor, torch
             dims.append((extent, into, out_of))
     if not dims or dims[-1][1:] != (1, 1):
         dims.append((1, 1, 1))
-    *outer, (run, _, _) = dims
-    steps = [step * itemsize for _, *both in outer for step in both]
-    unit = gcd(8, run * itemsize, target.start, source.start, *steps)
-    shape = (*(extent for extent, _, _ in outer), run * itemsize // unit)
-    return (
-        _alias(target.storage, UNITS[unit], target.start // unit, shape, _in_units(outer, 1, itemsize, unit)),
-        _alias(source.storage, UNITS[unit], source.start // unit, shape, _in_units(outer, 2, itemsize, unit)),
-    )
+    return dims
 
 
 def _in_units(dims: Sequence[tuple[int, int, int]], side: int, itemsize: int, unit: int) -> tuple[int, ...]:
     return (*(dim[side] * itemsize // unit for dim in dims), 1)
-
-
-def copy_view(target: StridedView, source: StridedView) -> None:
-    """Copy between views of equal shape and element size."""
-    into, out_of = alike(target, source)
-    into.copy_(out_of)
 
 
 def _alias(

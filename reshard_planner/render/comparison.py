@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reshard_planner.ir.plan import Plan
-from reshard_planner.render.text import format_nbytes, format_s
+from reshard_planner.render.text import align, format_nbytes, format_s
 
 HEADER = (
     "strategy",
@@ -38,19 +38,11 @@ def comparison_table(plans: Sequence[Plan]) -> str:
     rows = [HEADER, *(_row(plan) for plan in plans)]
     if not uplinks:
         rows = [row[:UPLINK] + row[UPLINK + 1 :] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
     head = (
         f"network minimum {format_nbytes(least)}, bound T* {format_s(bound.time_s)}"
         f" ({bound.term} of {bound.resource})"
     )
-    return "\n".join([head, *lines])
+    return f"{head}\n{align(rows)}"
 
 
 def _row(plan: Plan) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reshard_planner.render.text import format_nbytes, format_s
+from reshard_planner.render.text import align, format_nbytes, format_s
 
 HEADER = (
     "run",
@@ -55,15 +55,7 @@ def emulation_table(runs: Sequence[EmulatedRow], bound_s: float) -> str:
     if all(run.predicted_s is None for run in runs):
         at = HEADER.index("predicted")
         rows = [row[:at] + row[at + 1 :] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([f"bound T* {format_s(bound_s)}", *lines])
+    return f"bound T* {format_s(bound_s)}\n{align(rows)}"
 
 
 def _cells(run: EmulatedRow, bound_s: float) -> tuple[str, ...]:

@@ -56,6 +56,23 @@ def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
+def align(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines, the first column to the left and the others to the right.
+
+    >>> print(align([("a", "12"), ("bc", "3")]))
+    a   12
+    bc   3
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
 def format_shape(shape: Sequence[int]) -> str:
     """A shape in elements; ``scalar`` for a 0-d tensor."""
     return " x ".join(map(str, shape)) or "scalar"

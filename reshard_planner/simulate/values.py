@@ -8,38 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.ir.chunks import freeze_columns
+from reshard_planner.simulate.workload import Messages
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
-    """When each message is under way, sorted by slot, sender and receiver; columns of shape (messages,).
+class Intervals(Messages):
+    """When each message is under way; two more columns of shape (messages,).
 
     Attributes:
-        src: sending rank.
-        dst: receiving rank.
-        slot: slot of the plan.
-        medium: a :class:`reshard_planner.transfer.Medium`.
-        nbytes: size.
         start_s: when both ends have posted it, in seconds since the run began; float64.
         end_s: when its last byte has arrived, likewise.
     """
 
-    src: Ints
-    dst: Ints
-    slot: Ints
-    medium: Ints
-    nbytes: Ints
     start_s: Floats
     end_s: Floats
-
-    def __post_init__(self) -> None:
-        freeze_columns(self)
-
-    def __len__(self) -> int:
-        return len(self.src)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from reshard_executors.binding import SIDE_WORDS, LocalTensors
 from reshard_planner.errors import LocalShapeError
 from reshard_planner.ir.interpret import check_shapes
 from reshard_planner.ir.program import Place, storage_nbytes, tile_view
-from reshard_planner.spec import TensorSpec
+from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import Side
 
@@ -38,10 +38,7 @@ class Carrier:
         self._nbytes = storage_nbytes(tensor.bits)
         self.dtype = CARRIERS[min(self._nbytes, LARGEST)]
         self.shape, _ = self._widen(tensor.shape, ())
-        stride = [1] * len(self.shape)
-        for dim in reversed(range(len(self.shape) - 1)):
-            stride[dim] = stride[dim + 1] * max(1, self.shape[dim + 1])
-        self.stride = tuple(stride)
+        self.stride = torch.empty(self.shape, device="meta").stride()
 
     def view(
         self, local: torch.Tensor, offset: int, shape: Sequence[int], strides: Sequence[int]
@@ -112,3 +109,30 @@ class LocalSide:
         except LocalShapeError as error:
             raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
         return locals_
+
+
+class Parts:
+    """What one rank holds and needs of all tensors of a spec.
+
+    Attributes:
+        carriers: how each tensor travels.
+        tiles: destination tiles of each tensor.
+    """
+
+    def __init__(self, spec: ReshardSpec, rank: int) -> None:
+        """Work them out."""
+        self.carriers = [Carrier(tensor) for tensor in spec.tensors]
+        self.tiles = [
+            LocalTiles(tensor, rank, carrier)
+            for tensor, carrier in zip(spec.tensors, self.carriers, strict=True)
+        ]
+        self._sides = [
+            (LocalSide(tensor, rank, "src"), LocalSide(tensor, rank, "dst")) for tensor in spec.tensors
+        ]
+
+    def find(
+        self, sources: LocalTensors, destinations: LocalTensors
+    ) -> tuple[list[tuple[torch.Tensor, ...]], list[tuple[torch.Tensor, ...]]]:
+        """The local tensors that are given, by position of the tensor; see :meth:`LocalSide.find`."""
+        given = [source.find(sources) for source, _ in self._sides]
+        return given, [destination.find(destinations) for _, destination in self._sides]

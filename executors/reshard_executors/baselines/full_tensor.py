@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 from reshard_executors.baselines.baseline import Baseline
-from reshard_executors.baselines.carriers import Carrier, LocalSide, LocalTiles
+from reshard_executors.baselines.carriers import Parts
 from reshard_executors.baselines.gathering import Gathering, why_not_gathered
 from reshard_executors.baselines.players import Players
 from reshard_executors.binding import LocalTensors
@@ -36,23 +36,16 @@ class FullTensor:
     def __init__(self, spec: ReshardSpec, played: Sequence[int], group: dist.ProcessGroup | None) -> None:
         """Make meshes, once per distinct one; collective over the world."""
         players = Players.of(spec, played, group)
-        self._carriers = [Carrier(tensor) for tensor in spec.tensors]
-        self._sources = [LocalSide(tensor, players.rank, "src") for tensor in spec.tensors]
-        self._destinations = [LocalSide(tensor, players.rank, "dst") for tensor in spec.tensors]
-        self._tiles = [
-            LocalTiles(tensor, players.rank, carrier)
-            for tensor, carrier in zip(spec.tensors, self._carriers, strict=True)
-        ]
+        self._parts = Parts(spec, players.rank)
         self._gathering = Gathering(spec, players)
 
     def run(self, sources: LocalTensors, destinations: LocalTensors) -> None:
         """See :meth:`reshard_executors.baselines.Prepared.run`."""
-        given = [side.find(sources) for side in self._sources]
-        kept = [side.find(destinations) for side in self._destinations]
-        for number, carrier in enumerate(self._carriers):
+        given, kept = self._parts.find(sources, destinations)
+        for number, carrier in enumerate(self._parts.carriers):
             full = self._gathering.gather(number, carrier, given[number])
             if full is not None:
-                self._tiles[number].fill(full, kept[number])
+                self._parts.tiles[number].fill(full, kept[number])
 
     def close(self) -> None:
         """Give up the meshes."""

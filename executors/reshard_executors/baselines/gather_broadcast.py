@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.baselines.baseline import Baseline
-from reshard_executors.baselines.carriers import Carrier, LocalSide, LocalTiles
+from reshard_executors.baselines.carriers import Parts
 from reshard_executors.baselines.gathering import Gathering, destroy_group, make_group, why_not_gathered
 from reshard_executors.baselines.players import Players
 from reshard_executors.binding import LocalTensors
@@ -34,13 +34,7 @@ class GatherBroadcast:
         players = Players.of(spec, played, group)
         self._device = players.device
         self._tensors = spec.tensors
-        self._carriers = [Carrier(tensor) for tensor in spec.tensors]
-        self._sources = [LocalSide(tensor, players.rank, "src") for tensor in spec.tensors]
-        self._destinations = [LocalSide(tensor, players.rank, "dst") for tensor in spec.tensors]
-        self._tiles = [
-            LocalTiles(tensor, players.rank, carrier)
-            for tensor, carrier in zip(spec.tensors, self._carriers, strict=True)
-        ]
+        self._parts = Parts(spec, players.rank)
         self._gathering = Gathering(spec, players)
         self._roots = [players.processes[tensor.src[0].mesh.ranks[0]] for tensor in spec.tensors]
         self._groups: dict[tuple[int, ...], dist.ProcessGroup | None] = {}
@@ -53,9 +47,8 @@ class GatherBroadcast:
 
     def run(self, sources: LocalTensors, destinations: LocalTensors) -> None:
         """See :meth:`reshard_executors.baselines.Prepared.run`."""
-        given = [side.find(sources) for side in self._sources]
-        kept = [side.find(destinations) for side in self._destinations]
-        for number, carrier in enumerate(self._carriers):
+        given, kept = self._parts.find(sources, destinations)
+        for number, carrier in enumerate(self._parts.carriers):
             full = self._gathering.gather(number, carrier, given[number])
             group = self._group_of[number]
             if group is not None:
@@ -63,7 +56,7 @@ class GatherBroadcast:
                     full = torch.empty(carrier.shape, dtype=carrier.dtype, device=self._device)
                 dist.broadcast(full, self._roots[number], group=group)
             if full is not None:
-                self._tiles[number].fill(full, kept[number])
+                self._parts.tiles[number].fill(full, kept[number])
 
     def close(self) -> None:
         """Give up the meshes and groups."""

@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from reshard_executors.emulation.job import RunDone, log_file, report_pipe
-from reshard_executors.jobs import ENDED, Failure, Stage, named_error
-from reshard_executors.launch import CONSEQUENCES, GRACE_S
+from reshard_executors.jobs import ENDED, Failure, Stage, named_error, weight_of
+from reshard_executors.launch import GRACE_S
 from reshard_planner.errors import ExecutionError
 
 POLL_S = 0.5
@@ -89,7 +89,7 @@ def collect(
     if waiting and not failures:
         failures = [_not_started(list(waiting.values()), folder)]
     if failures:
-        best = min(failures, key=_weight)
+        best = min(failures, key=weight_of)
         raise named_error(best.kind, best.text)
     return found
 
@@ -108,13 +108,6 @@ def _not_started(ranks: Sequence[int], folder: Path) -> Failure:
     lines = [_last_line(folder, rank) for rank in (*ranks, None)]
     line = next((line for line in lines if line != NOTHING), NOTHING)
     return Failure(ENDED, f"the processes of ranks {list(ranks)} did not start: {line}")
-
-
-def _weight(failure: Failure) -> int:
-    """Which of several failures says most: a cause, a process that ended, what followed."""
-    if failure.kind == ENDED:
-        return 1
-    return 2 if failure.kind in CONSEQUENCES else 0
 
 
 NOTHING = "it wrote no reason"

@@ -87,9 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         find_strategy(name)
     nic, nvlink = rates.parse_rate(arguments.nic, "--nic"), rates.parse_rate(arguments.nvlink, "--nvlink")
     spec = ReshardSpec.load(arguments.spec)
-    cluster.gpus_of(spec)  # refuses what cannot be emulated, before anything is compiled
     scaled = emulated_spec(spec, nic, nvlink)
-    gpus = cluster.gpus_of(scaled)
+    gpus = cluster.gpus_of(scaled)  # refuses what cannot be emulated, before anything is compiled
     baselines = _baselines(arguments)
     plans, refused = _compile(scaled, strategies, named=arguments.strategy is not None)
     runs = [cluster.Run(name, plan) for name, plan in plans.items()]
