@@ -120,6 +120,7 @@ class LocalSide:
         except LocalShapeError as error:
             raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
         wanted = getattr(torch, tensor.dtype) if tensor.bits >= 8 else torch.uint8
+        found = []
         for local in locals_:
             if local.dtype != wanted:
                 packed = f" of packed {tensor.dtype}" if tensor.bits < 8 else ""
@@ -141,8 +142,8 @@ class LocalSide:
                 raise LocalShapeError(
                     f"{where}: its conjugation or negation is pending; expected resolved values"
                 )
-        itemsize = storage_nbytes(tensor.bits)
-        return tuple(LocalMemory(label, number, whole_view(local, itemsize)) for local in locals_)
+            found.append(LocalMemory(label, number, whole))
+        return tuple(found)
 
 
 def _check_plain(where: str, local: object) -> None:

@@ -44,8 +44,8 @@ def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.Proces
     A slot may be packed once every slot of ``lag`` or more before it has been unpacked: nothing that it
     sends has arrived later. Nor may it take scratch that a slot in flight reads. There are as many staging
     buffers as slots in flight. With the default lag of 2 this thread packs and unpacks while another slot is
-    on the wire, which the backend's own threads or streams see to. On CUDA everything is
-    enqueued on the current stream, and the backend has its own.
+    on the wire, which the backend's own threads or streams see to. On CUDA everything is enqueued on the
+    current stream, and the backend has its own.
 
     Args:
         exchanges: the slots, ascending.
