@@ -141,8 +141,8 @@ def _be_rank(plan: rp.Plan, rank: int, folder: Path, repeat: int, answer: Any) -
     at = plan.ranks.index(rank)
     store = dist.FileStore(str(folder / "store"), len(plan.ranks))  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=at, world_size=len(plan.ranks), timeout=TIMEOUT)
-    sources = as_tensors(plan, empty_buffers(plan, rank, "src"))
-    destinations = as_tensors(plan, empty_buffers(plan, rank, "dst"))
+    sources = as_tensors(plan, "src", empty_buffers(plan, rank, "src"))
+    destinations = as_tensors(plan, "dst", empty_buffers(plan, rank, "dst"))
     for tensors in (*sources.values(), *destinations.values()):
         for tensor in tensors:
             tensor.view(torch.uint8).fill_(1)

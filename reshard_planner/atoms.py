@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.errors import UnsupportedError
-from reshard_planner.layout import Partition
+from reshard_planner.box import Box
+from reshard_planner.errors import SpecError, UnsupportedError
+from reshard_planner.layout import Tiling
+from reshard_planner.layout.tiling import Painted
 from reshard_planner.spec import TensorSpec
 
 Ranks = tuple[int, ...]
@@ -24,7 +25,7 @@ class Atoms:
     """The atoms and classes of one tensor.
 
     Attributes:
-        lo: first index of each atom, int64 of shape (atoms, dims).
+        lo: first index of each atom that somebody needs, int64 of shape (atoms, dims).
         hi: index past the last of each atom, int64 of shape (atoms, dims).
         class_of: class of each atom, int64 of shape (atoms,); atoms are sorted by it, then row-major.
         nbytes: bytes of each class, in one tensor.
@@ -51,35 +52,47 @@ class Atoms:
 def find_atoms(tensor: TensorSpec) -> Atoms:
     """Refine both sides' tiles and merge the parts by (holders, needers).
 
-    Works on the distinct shards per dimension, never on pairs of ranks: each dimension is cut at every
-    shard boundary of every layout, and the product of the dimensions' intervals are the atoms. An atom
-    thus lies within one tile of each rank and layout that stores it. With one layout per side, neighbouring
-    atoms differ in holders or needers; with several, they may agree, and stay apart because of their tiles.
+    Works on the distinct shards or boxes, never on pairs of ranks: each dimension is cut at every boundary
+    of every layout, and the product of the dimensions' intervals are the atoms, but for those that nobody
+    needs. An atom thus lies within one tile of each rank and layout that stores it. With one layout per side,
+    neighbouring atoms differ in holders or needers; with several, or with storage, they may agree, and stay
+    apart because of their tiles.
+
+    Raises:
+        SpecError: if a rank needs what no rank holds.
+        UnsupportedError: if there are too many atoms.
     """
-    src, dst = tensor.partitions("src"), tensor.partitions("dst")
-    partitions = (*src, *dst)
-    cuts = [_cuts(partitions, dim, size) for dim, size in enumerate(tensor.shape)]
+    src, dst = tensor.tilings("src"), tensor.tilings("dst")
+    cuts = [_cuts((*src, *dst), dim, size) for dim, size in enumerate(tensor.shape)]
     extents = tuple(max(0, len(cut) - 1) for cut in cuts)
     count = prod(extents)
     if count > MAX_ATOMS:
         raise UnsupportedError(
             f"tensor {tensor.name!r}: its layouts cut it in {count} atoms; expected at most {MAX_ATOMS}"
         )
-    keys = [_shard_keys(partition, cuts, extents) for partition in partitions]
-    holder_of, holders = _rank_sets(src, keys[: len(src)])
-    needer_of, needers = _rank_sets(dst, keys[len(src) :])
+    holder_of, holders = _rank_sets([each for tiling in src for each in tiling.paint(cuts, extents)], count)
+    needer_of, needers = _rank_sets([each for tiling in dst for each in tiling.paint(cuts, extents)], count)
+    atoms = np.arange(count)
+    if not all(needers):
+        atoms = np.flatnonzero(np.array([bool(ranks) for ranks in needers])[needer_of])
+        holder_of, needer_of = holder_of[atoms], needer_of[atoms]
     pair = holder_of * max(1, len(needers)) + needer_of
     _, first, class_of = np.unique(pair, return_index=True, return_inverse=True)
     by_appearance = np.argsort(np.argsort(first, kind="stable"), kind="stable")
     class_of = by_appearance[class_of.reshape(-1)]
-    count = len(class_of)
-    index = np.unravel_index(np.arange(count), extents) if extents else ()
-    lo = np.empty((count, len(extents)), dtype=np.int64)
-    hi = np.empty((count, len(extents)), dtype=np.int64)
+    index = np.unravel_index(atoms, extents) if extents else ()
+    lo = np.empty((len(atoms), len(extents)), dtype=np.int64)
+    hi = np.empty((len(atoms), len(extents)), dtype=np.int64)
     for dim, cut in enumerate(cuts):
         lo[:, dim] = cut[index[dim]]
         hi[:, dim] = cut[index[dim] + 1]
-    by_class = np.lexsort((np.arange(count), class_of))
+    for atom in sorted(first.tolist()):
+        if not holders[holder_of[atom]]:
+            raise SpecError(
+                f"tensor {tensor.name!r}: rank {needers[needer_of[atom]][0]} needs"
+                f" {Box(tuple(lo[atom].tolist()), tuple(hi[atom].tolist()))}, which no source holds"
+            )
+    by_class = np.lexsort((np.arange(len(atoms)), class_of))
     lo, hi, class_of = lo[by_class], hi[by_class], class_of[by_class]
     volumes = np.prod(hi - lo, axis=1, dtype=np.int64)
     sizes = np.zeros(len(first), dtype=np.int64)
@@ -95,58 +108,22 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
     )
 
 
-def _cuts(partitions: tuple[Partition, ...], dim: int, size: int) -> NDArray[np.int64]:
-    bounds = {0, size}
-    for partition in partitions:
-        for shard in partition.shards[dim]:
-            for lo, hi in shard:
-                bounds.update((lo, hi))
+def _cuts(tilings: tuple[Tiling, ...], dim: int, size: int) -> NDArray[np.int64]:
+    bounds = {0, size}.union(*(tiling.cuts(dim) for tiling in tilings))
     return np.array(sorted(bounds), dtype=np.int64)
 
 
-def _shard_keys(
-    partition: Partition, cuts: list[NDArray[np.int64]], extents: tuple[int, ...]
-) -> NDArray[np.int64]:
-    """The shard that every atom of the product lies in, as one number per atom."""
-    key = np.zeros(extents, dtype=np.int64)
-    for dim, cut in enumerate(cuts):
-        shard_of = np.zeros(extents[dim], dtype=np.int64)
-        for shard, intervals in enumerate(partition.shards[dim]):
-            for lo, hi in intervals:
-                first, last = np.searchsorted(cut, (lo, hi))
-                shard_of[first:last] = shard
-        along = [1] * len(extents)
-        along[dim] = extents[dim]
-        key = key * len(partition.shards[dim]) + shard_of.reshape(along)
-    return key.reshape(-1)
-
-
-def _rank_sets(
-    partitions: tuple[Partition, ...], keys: list[NDArray[np.int64]]
-) -> tuple[NDArray[np.int64], list[Ranks]]:
+def _rank_sets(painted: list[Painted], count: int) -> tuple[NDArray[np.int64], list[Ranks]]:
     """Number the distinct sets of ranks that store the atoms; returns the set of each atom and the sets."""
+    if not painted:
+        return np.zeros(count, dtype=np.int64), [()]
     number: dict[Ranks, int] = {}
-    stores = [_ranks_by_key(partition) for partition in partitions]
-    combined = np.stack(keys, axis=1)
+    combined = np.stack([each.key for each in painted], axis=1)
     distinct, inverse = np.unique(combined, axis=0, return_inverse=True)
     numbers = np.empty(len(distinct), dtype=np.int64)
     for row, key in enumerate(distinct.tolist()):
-        if len(stores) == 1:
-            ranks = stores[0][key[0]]
-        else:
-            ranks = tuple(
-                sorted({rank for store, part in zip(stores, key, strict=True) for rank in store[part]})
-            )
+        found = [each.ranks[part] for each, part in zip(painted, key, strict=True)]
+        filled = [ranks for ranks in found if ranks]
+        ranks = filled[0] if len(filled) == 1 else tuple(sorted({rank for each in filled for rank in each}))
         numbers[row] = number.setdefault(ranks, len(number))
     return numbers[inverse.reshape(-1)], list(number)
-
-
-def _ranks_by_key(partition: Partition) -> dict[int, Ranks]:
-    key = np.zeros(len(partition.ranks), dtype=np.int64)
-    for dim, shards in enumerate(partition.shards):
-        key = key * len(shards) + partition.choice[:, dim]
-    order = np.lexsort((partition.ranks, key))
-    bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
-    ranks = partition.ranks[order].tolist()
-    starts = bounds.tolist()
-    return {int(key[order[start]]): tuple(ranks[start:stop]) for start, stop in itertools.pairwise(starts)}

@@ -49,6 +49,20 @@ class Box:
         hi = tuple(map(max, lo, map(min, self.hi, other.hi)))
         return Box(lo, hi)
 
+    def without(self, other: Box) -> list[Box]:
+        """Disjoint boxes that make up what of this box does not lie in ``other``."""
+        if not self.intersect(other).volume:
+            return [self]
+        parts = []
+        rest = self
+        for dim, (lo, hi) in enumerate(zip(other.lo, other.hi, strict=True)):
+            if rest.lo[dim] < lo:
+                parts.append(rest.replace(dim, rest.lo[dim], lo))
+            if hi < rest.hi[dim]:
+                parts.append(rest.replace(dim, hi, rest.hi[dim]))
+            rest = rest.replace(dim, max(lo, rest.lo[dim]), min(hi, rest.hi[dim]))
+        return parts
+
     def replace(self, dim: int, lo: int, hi: int) -> Box:
         """This box with another range along one dimension."""
         return Box((*self.lo[:dim], lo, *self.lo[dim + 1 :]), (*self.hi[:dim], hi, *self.hi[dim + 1 :]))

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.atoms import Atoms, Ranks, find_atoms
-from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.layout import Layout
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.topology import Ports
@@ -87,7 +86,7 @@ def find_geometries(spec: ReshardSpec, ports: Ports) -> tuple[Geometry, ...]:
     """Group the tensors of a spec by geometry, in order of first appearance."""
     alike: dict[tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], list[int]] = {}
     for index, tensor in enumerate(spec.tensors):
-        key = (tensor.shape, DTYPE_BITS[tensor.dtype], tensor.src, tensor.dst)
+        key = (tensor.shape, tensor.bits, tensor.src, tensor.dst)
         alike.setdefault(key, []).append(index)
     patterns: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], tuple[object, Ints]] = {}
     found: dict[object, list[tuple[tuple[int, ...], Ints]]] = {}
@@ -113,7 +112,7 @@ def _pattern(src: tuple[Layout, ...], dst: tuple[Layout, ...], ports: Ports) -> 
     with_nic = groups >= 0
     rate = np.zeros(len(ranks), dtype=np.int64)
     rate[with_nic] = ports.nic_bytes_per_s[groups[with_nic]]
-    forms = tuple((layout.mesh.shape, layout.placements) for layout in layouts)
+    forms = tuple(layout.form for layout in layouts)
     columns = (
         _by_appearance(ranks),
         _by_appearance(ports.domain[ranks]),

@@ -1,7 +1,7 @@
-"""Element types by torch's names, as bit widths.
+"""Element types by torch's names, as bit widths, and what may be converted to what.
 
-The planner moves bits and never interprets them, so a width is all it needs. Types below eight bits
-are planned packed, row-major, without padding between elements. ``float4_e2m1fn_x2`` and the
+The planner moves bits and never interprets them, so a width is all it needs but for conversions. Types below
+eight bits are planned packed, row-major, without padding between elements. ``float4_e2m1fn_x2`` and the
 ``bitsNxM`` types already count packed bytes as elements in torch and are one byte here too.
 """
 
@@ -63,3 +63,39 @@ def canonical_dtype(name: str) -> str:
     if short not in DTYPE_BITS:
         raise SpecError(f"dtype {name!r} is not a torch dtype; expected one such as 'bfloat16'")
     return short
+
+
+_FLOATS: dict[str, tuple[int, int, int]] = {
+    "float8_e4m3fn": (3, -9, 8),
+    "float8_e4m3fnuz": (3, -10, 7),
+    "float8_e5m2": (2, -16, 15),
+    "float8_e5m2fnuz": (2, -17, 15),
+    "float8_e8m0fnu": (0, -127, 127),
+    "float16": (10, -24, 15),
+    "bfloat16": (7, -133, 127),
+    "float32": (23, -149, 127),
+    "float64": (52, -1074, 1023),
+}
+"""Per real floating-point type, bits of its mantissa and exponents of its least and its largest power of two
+(OCP 8-bit Floating Point Specification 1.0; IEEE 754; torch's documentation for the ``fnuz`` types)."""
+
+
+def is_castable(src: str, dst: str) -> bool:
+    """Whether elements can be converted from one type to another: both are real floating-point types."""
+    return src in _FLOATS and dst in _FLOATS
+
+
+def is_exact(src: str, dst: str) -> bool:
+    """Whether every finite number of one floating-point type is one of another."""
+    (bits, least, most), (other_bits, other_least, other_most) = _FLOATS[src], _FLOATS[dst]
+    return bits <= other_bits and least >= other_least and most <= other_most
+
+
+def wire_dtype(src: str, dst: str) -> str:
+    """The type in which elements travel that are converted on their way.
+
+    It is the source's where that is smaller and every number of it survives, so that a rank that has stored
+    the destination's can pass them on; else the destination's, and the source converts.
+    """
+    smaller = DTYPE_BITS[src] < DTYPE_BITS[dst]
+    return src if src == dst or (smaller and is_exact(src, dst)) else dst

@@ -46,7 +46,7 @@ def run_baseline(
         for raws in kept.values():
             for raw in raws:
                 raw[:] = 0x5A
-        prepared.run(as_tensors(plan, held), as_tensors(plan, found))
+        prepared.run(as_tensors(plan, "src", held), as_tensors(plan, "dst", found))
     prepared.close()
     prepared.close()
     if before != {tensor: [array.tobytes() for array in arrays] for tensor, arrays in held.items()}:
@@ -70,7 +70,7 @@ def run_spoilt(_: State, name: str, plan: rp.Plan, sources: Arrays, wanted: Arra
     """Prepare a baseline, and run it with local tensors that are wrong."""
     prepared = find_baseline(name).prepare(plan.spec, range(dist.get_world_size()))
     try:
-        prepared.run(as_tensors(plan, sources), as_tensors(plan, wanted))
+        prepared.run(as_tensors(plan, "src", sources), as_tensors(plan, "dst", wanted))
     finally:
         prepared.close()
 

@@ -75,7 +75,7 @@ def run(state: State, sources: Arrays, *, times: int = 1) -> tuple[Arrays, Any] 
         for arrays in kept.values():
             for array in arrays:
                 array.reshape(-1).view(np.uint8)[:] = 0x5A
-        record = state["resharder"].run(as_tensors(plan, held), as_tensors(plan, kept))
+        record = state["resharder"].run(as_tensors(plan, "src", held), as_tensors(plan, "dst", kept))
     return kept, record
 
 
@@ -92,8 +92,10 @@ def build_and_run(
 def run_with(state: State, change: str, sources: Arrays) -> Any:
     """Run with local tensors that are wrong in one way on this rank; right ones if ``change`` is empty."""
     plan = state["plan"]
-    held = as_tensors(plan, {name: [array.copy() for array in arrays] for name, arrays in sources.items()})
-    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held = as_tensors(
+        plan, "src", {name: [array.copy() for array in arrays] for name, arrays in sources.items()}
+    )
+    kept = as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst"))
     spoil(change, held, kept)
     given: Any = list(held) if change == "sources that are a list" else held
     return state["resharder"].run(given, kept)
@@ -146,8 +148,8 @@ def spoil(change: str, held: Tensors, kept: Tensors) -> None:
 def run_parameters(state: State, sources: Arrays) -> bool:
     """Run with sources and destinations that require gradients, and compare with a run without."""
     plan = state["plan"]
-    held = as_tensors(plan, sources)
-    plain, kept = (as_tensors(plan, empty_buffers(plan, state["played"], "dst")) for _ in range(2))
+    held = as_tensors(plan, "src", sources)
+    plain, kept = (as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")) for _ in range(2))
     state["resharder"].run(held, plain)
     trained = {name: [torch.nn.Parameter(each) for each in found] for name, found in held.items()}
     served = {name: [torch.nn.Parameter(each) for each in found] for name, found in kept.items()}
@@ -158,8 +160,8 @@ def run_parameters(state: State, sources: Arrays) -> bool:
 
 def run_with_little_memory(state: State, sources: Arrays, more_nbytes: int | None) -> Any:
     """Run; on a rank with a number, while the process may grow by so many bytes only."""
-    held = as_tensors(state["plan"], sources)
-    kept = as_tensors(state["plan"], empty_buffers(state["plan"], state["played"], "dst"))
+    held = as_tensors(state["plan"], "src", sources)
+    kept = as_tensors(state["plan"], "dst", empty_buffers(state["plan"], state["played"], "dst"))
     before = resource.getrlimit(resource.RLIMIT_AS)
     if more_nbytes is not None:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file of the project
@@ -174,9 +176,9 @@ def run_with_little_memory(state: State, sources: Arrays, more_nbytes: int | Non
 def run_until_one_ends(state: State, victim: int, sources: Arrays) -> Any:
     """Start a run; the process of one rank ends as soon as it has begun."""
     held = as_tensors(
-        state["plan"], {name: [array.copy() for array in each] for name, each in sources.items()}
+        state["plan"], "src", {name: [array.copy() for array in each] for name, each in sources.items()}
     )
-    kept = as_tensors(state["plan"], empty_buffers(state["plan"], state["played"], "dst"))
+    kept = as_tensors(state["plan"], "dst", empty_buffers(state["plan"], state["played"], "dst"))
     refit = state["resharder"].start(held, kept)
     if state["rank"] == victim:
         os._exit(7)
@@ -233,7 +235,10 @@ def state_rank() -> int:
 def start_and_close(state: State, sources: Arrays) -> Arrays:
     """Start a run and close without waiting for it."""
     plan = state["plan"]
-    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held, kept = (
+        as_tensors(plan, "src", sources),
+        as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")),
+    )
     with state["resharder"] as resharder:
         resharder.start(held, kept)
     return {name: [raw(each) for each in found] for name, found in kept.items()}
@@ -243,7 +248,10 @@ def regroup(state: State, sources: Arrays, *, wrong: bool = False) -> None:
     """Run with tensors that are kept for the next time; or with all of them under the first name."""
     if "kept" not in state or state["kept"][0] is not state["resharder"]:
         plan = state["plan"]
-        sides = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+        sides = (
+            as_tensors(plan, "src", sources),
+            as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")),
+        )
         state["kept"] = (state["resharder"], *sides)
     _, held, kept = state["kept"]
     if wrong:
@@ -279,8 +287,10 @@ def strided(tensor: torch.Tensor, how: str) -> torch.Tensor:
 def run_strided(state: State, sources: Arrays, how: tuple[str, str]) -> tuple[Arrays, int]:
     """Run from and into strided tensors; the destinations, and how many bytes around them have changed."""
     plan = state["plan"]
-    held = as_tensors(plan, {name: [array.copy() for array in arrays] for name, arrays in sources.items()})
-    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held = as_tensors(
+        plan, "src", {name: [array.copy() for array in arrays] for name, arrays in sources.items()}
+    )
+    kept = as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst"))
     given = {name: [strided(each, how[0]) for each in found] for name, found in held.items()}
     filled = {name: [strided(each, how[1]) for each in found] for name, found in kept.items()}
     rooms = [each.untyped_storage() for found in filled.values() for each in found]
@@ -299,10 +309,10 @@ def run_strided(state: State, sources: Arrays, how: tuple[str, str]) -> tuple[Ar
 def run_in_place(state: State, sources: Arrays, shift: int) -> Any:
     """Run with each source as the part of its destination that it must become, or some rows beside it."""
     plan = state["plan"]
-    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    kept = as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst"))
     held = {}
     for name, arrays in sources.items():
-        [mine] = as_tensors(plan, {name: [array.copy() for array in arrays]})[name]
+        [mine] = as_tensors(plan, "src", {name: [array.copy() for array in arrays]})[name]
         rows = mine.shape[0]
         start = state["played"] * rows + shift
         held[name] = kept[name][0][start : start + rows]
@@ -318,8 +328,8 @@ def run_in_place(state: State, sources: Arrays, shift: int) -> Any:
 def run_some(state: State, sources: Arrays, names: Sequence[str] | None) -> Any:
     """Run with some tensors; only these are given."""
     plan = state["plan"]
-    held = as_tensors(plan, sources)
-    kept = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held = as_tensors(plan, "src", sources)
+    kept = as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst"))
     chosen = [name for name in kept if not isinstance(names, list | tuple) or name in names]
     record = state["resharder"].run(
         {name: each for name, each in held.items() if not isinstance(names, list | tuple) or name in names},
@@ -332,7 +342,10 @@ def run_some(state: State, sources: Arrays, names: Sequence[str] | None) -> Any:
 def start_twice(state: State, sources: Arrays) -> tuple[str, bool, bool, bool]:
     """Start a run, and another one before the first has been waited for; then wait twice."""
     plan = state["plan"]
-    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held, kept = (
+        as_tensors(plan, "src", sources),
+        as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")),
+    )
     refit = state["resharder"].start(held, kept)
     torn = state["resharder"].torn
     said = ""
@@ -354,14 +367,17 @@ def usage() -> tuple[int, int, int]:
 def run_often(state: State, sources: Arrays, times: int) -> Any:
     """Run many times into the same tensors, and each time into new ones; what the process uses in between."""
     plan = state["plan"]
-    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held, kept = (
+        as_tensors(plan, "src", sources),
+        as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")),
+    )
     found = []
     for at in range(times):
         if at in (times // 2, times - 1):
             found.append(usage())
         state["resharder"].run(held, kept)
         if at % 10 == 0:
-            fresh = as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+            fresh = as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst"))
             state["resharder"].run(held, fresh)
     return found
 
@@ -369,7 +385,10 @@ def run_often(state: State, sources: Arrays, times: int) -> Any:
 def allocations(state: State, sources: Arrays) -> list[int]:
     """Bytes that torch allocates in each of three runs into the same tensors, but for a few small tensors."""
     plan = state["plan"]
-    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held, kept = (
+        as_tensors(plan, "src", sources),
+        as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")),
+    )
     found = []
     for _ in range(3):
         with torch.profiler.profile(
@@ -383,7 +402,10 @@ def allocations(state: State, sources: Arrays) -> list[int]:
 def weak_sources(state: State, sources: Arrays) -> int:
     """Run with tensors that are then given up; how many of them are still there."""
     plan = state["plan"]
-    held, kept = as_tensors(plan, sources), as_tensors(plan, empty_buffers(plan, state["played"], "dst"))
+    held, kept = (
+        as_tensors(plan, "src", sources),
+        as_tensors(plan, "dst", empty_buffers(plan, state["played"], "dst")),
+    )
     for each in (*held.values(), *kept.values()):
         each[:] = [tensor.clone() for tensor in each]
     watched = [
@@ -409,7 +431,9 @@ def build_on_host(state: State, plan: rp.Plan, name: str) -> None:
 def peak_of_a_refit(state: State) -> int:
     """Most bytes that this process used in a run beyond what it used before, with its tensors."""
     plan = state["plan"]
-    held, kept = (as_tensors(plan, empty_buffers(plan, state["played"], side)) for side in ("src", "dst"))
+    held, kept = (
+        as_tensors(plan, side, empty_buffers(plan, state["played"], side)) for side in ("src", "dst")
+    )
     for each in (*held.values(), *kept.values()):
         for tensor in each:
             tensor.view(torch.uint8).fill_(1)

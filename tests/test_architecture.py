@@ -39,6 +39,7 @@ ORDER = (
     "ir",
     "simulate",
     "compiler",
+    "models",
     "render",
     "cli",
     "__main__",
@@ -48,7 +49,7 @@ ORDER = (
 UPWARD = {("ir/plan.py", "render")}
 """Imports against the order: the display hooks of plans, inside functions."""
 
-EXECUTORS_MAY_IMPORT = {"box", "errors", "ir", "spec", "transfer"}
+EXECUTORS_MAY_IMPORT = {"box", "dtypes", "errors", "ir", "spec", "transfer"}
 """What executors see of the planner: the IR, the values that it is made of, and errors."""
 
 COMPILING_EXECUTORS = {"dtensor.py": {"compiler", "layout", "topology"}}

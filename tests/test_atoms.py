@@ -73,10 +73,10 @@ def test_classes_are_the_distinct_pairs_of_holders_and_needers_with_their_bytes(
 def tile_sets(tensor: rp.TensorSpec) -> list[tuple[int, list[rp.Box]]]:
     """Every buffer on either side, as its rank and the boxes of its tiles."""
     return [
-        (rank, [tile.box for tile in partition.tiles(rank)])
+        (rank, [tile.box for _, tile in tiling.local_tiles(rank)])
         for side in ("src", "dst")
-        for partition in tensor.partitions(side)
-        for rank in partition.ranks.tolist()
+        for tiling in tensor.tilings(side)
+        for rank in tiling.ranks.tolist()
     ]
 
 

@@ -326,8 +326,14 @@ BAD_SPECS = {
         edited(tensors__0__dst__dtype="float32"),
         ["tensors[0]", "bfloat16", "float32", "cast"],
     ),
-    "cast": (edited(tensors__0__dst__dtype="float32", tensors__0__cast=True), ["cast", "not implemented"]),
-    "storage": (edited(tensors__0__src__storage=[]), ["tensors[0].src.storage", "not implemented"]),
+    "cast of integers": (
+        edited(tensors__0__dst__dtype="int32", tensors__0__cast=True),
+        ["tensors[0]", "cast from bfloat16 to int32", "floating-point"],
+    ),
+    "storage of nothing": (
+        edited(tensors__0__src__storage=[]),
+        ["tensors[0]", "rank 0", "0 elements", "placements give it 16"],
+    ),
     "sub-byte cut": (
         edited(tensors__0__dtype="uint4", tensors__0__src__placements=["S(1)"], tensors__0__shape=[2, 9]),
         ["tensors[0]", "uint4", "within a byte"],

@@ -65,7 +65,10 @@ def test_shared_bytes_are_those_that_both_have(one, two):
 
 @given(st.lists(st.tuples(views(), st.booleans()), max_size=5))
 def test_tensors_are_refused_if_one_that_is_written_shares_bytes_with_another(given_views):
-    locals_ = [(LocalMemory(f"t{at}", at, view), written) for at, (view, written) in enumerate(given_views)]
+    locals_ = [
+        (LocalMemory(f"t{at}", frozenset((at,)), view), written)
+        for at, (view, written) in enumerate(given_views)
+    ]
     clash = any(
         (written or other_written) and bytes_of(one.whole) & bytes_of(two.whole)
         for at, (one, written) in enumerate(locals_)
@@ -82,7 +85,7 @@ def test_tensors_are_refused_if_one_that_is_written_shares_bytes_with_another(gi
 @given(views(), views())
 def test_a_source_may_share_exactly_the_bytes_that_stay(source, target):
     shared = bytes_of(source) & bytes_of(target)
-    sides = [[LocalMemory(name, 0, view)] for name, view in (("from", source), ("to", target))]
+    sides = [[LocalMemory(name, frozenset((0,)), view)] for name, view in (("from", source), ("to", target))]
     each_byte = [StridedView(ROOM.untyped_storage(), at, (1,), (1,), 1) for at in sorted(shared)]
     check_overlap(*sides, {0: each_byte})
     if shared:
@@ -92,7 +95,7 @@ def test_a_source_may_share_exactly_the_bytes_that_stay(source, target):
 
 def test_columns_of_one_buffer_are_apart():
     buffer = torch.zeros(512, 64)
-    columns = [LocalMemory(f"w{at}", at, whole_view(buffer[:, at::8], 4)) for at in range(8)]
+    columns = [LocalMemory(f"w{at}", frozenset((at,)), whole_view(buffer[:, at::8], 4)) for at in range(8)]
     check_overlap(columns[:1], columns[1:], {})
     with pytest.raises(InputError, match="w0 and w1 share memory"):
-        check_overlap(columns[:1], [LocalMemory("w1", 1, whole_view(buffer[:, 8:9], 4))], {})
+        check_overlap(columns[:1], [LocalMemory("w1", frozenset((1,)), whole_view(buffer[:, 8:9], 4))], {})

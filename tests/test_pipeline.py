@@ -22,7 +22,7 @@ from reshard_executors.arena import Arena
 from reshard_executors.binding import LocalSide
 from reshard_executors.messages import ALIGNMENT_NBYTES, BUFFERS, dense_strides, lower_program
 from reshard_executors.pipeline import run_slots
-from reshard_executors.ready import ReadyExchange, Staging, bind
+from reshard_executors.ready import Elements, ReadyExchange, Staging, bind
 from reshard_executors.values import empty_buffers
 from reshard_executors.worker import as_tensors
 from strategies import STRATEGIES, specs
@@ -30,7 +30,6 @@ from strategies import STRATEGIES, specs
 import reshard_planner as rp
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.ir.messages import ALONE_NBYTES, MAX_ALONE, is_dense
-from reshard_planner.ir.program import storage_nbytes
 from reshard_planner.transfer import Medium, Role
 
 CPU = torch.device("cpu")
@@ -83,11 +82,11 @@ class UnkindWire:
 
 def bound_rank(plan, rank, held, kept, staging, tensors=None, budget=sys.maxsize):
     numbers = range(len(plan.spec.tensors)) if tensors is None else tensors
-    itemsizes = [storage_nbytes(tensor.bits) for tensor in plan.spec.tensors]
+    elements = [Elements.of(tensor) for tensor in plan.spec.tensors]
     lowered = lower_program(plan.program(rank), tensors, budget)
     sides = [(LocalSide(plan.spec, rank, side, CPU), given) for side, given in (("src", held), ("dst", kept))]
-    read, written = (side.bind(side.select(given, numbers)) for side, given in sides)
-    return bind(lowered, staging, itemsizes, read, written)
+    read, written = (side.bind(side.select(given, numbers), numbers) for side, given in sides)
+    return bind(lowered, staging, elements, read, written)
 
 
 def run_in_threads(plan, held, tensors=None, lag=None):
@@ -105,9 +104,11 @@ def run_in_threads(plan, held, tensors=None, lag=None):
                 for array in arrays:
                     array.reshape(-1).view(np.uint8)[:] = 0x5A
             mine = as_tensors(
-                plan, {name: [a.copy() for a in each] for name, each in held.get(rank, {}).items()}
+                plan, "src", {name: [a.copy() for a in each] for name, each in held.get(rank, {}).items()}
             )
-            exchanges = bound_rank(plan, rank, mine, as_tensors(plan, kept[rank]), Staging(CPU), tensors)
+            exchanges = bound_rank(
+                plan, rank, mine, as_tensors(plan, "dst", kept[rank]), Staging(CPU), tensors
+            )
             spent[rank] = run_slots(exchanges, UnkindWire(rank, mail), None, lag or plan.spec.options.lag)
         except BaseException as error:  # noqa: BLE001 - shown by the test
             errors.append(error)
@@ -291,7 +292,7 @@ def test_what_is_one_run_of_bytes_at_an_end_goes_straight_from_or_into_memory():
     for side, packs in ((dst, False), (columns, True)):
         plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (64, 64), "float32", src, side)]))
         for rank in plan.ranks:
-            held, kept = (as_tensors(plan, empty_buffers(plan, rank, side)) for side in ("src", "dst"))
+            held, kept = (as_tensors(plan, side, empty_buffers(plan, rank, side)) for side in ("src", "dst"))
             staging = Staging(CPU)
             exchanges = bound_rank(plan, rank, held, kept, staging)
             given_memory = {
@@ -318,7 +319,7 @@ def test_staging_keeps_within_what_the_certificate_counts(spec, strategy, crowde
     plan = rp.compile(spec, strategy)
     for rank in plan.ranks:
         program, staging = plan.program(rank), Staging(CPU)
-        held, kept = (as_tensors(plan, empty_buffers(plan, rank, side)) for side in ("src", "dst"))
+        held, kept = (as_tensors(plan, side, empty_buffers(plan, rank, side)) for side in ("src", "dst"))
         budget = 0 if crowded else plan.certificate.staging_nbytes
         bound_rank(plan, rank, held, kept, staging, budget=budget)
         moves = sum(len(moves) for slot in program.slots for _, moves in (*slot.sends, *slot.receives))
@@ -337,7 +338,7 @@ def test_scratch_of_neighbours_that_lend_their_nics_keeps_within_the_budget(seed
         return
     for rank in tight.ranks:
         staging = Staging(CPU)
-        held, kept = (as_tensors(tight, empty_buffers(tight, rank, side)) for side in ("src", "dst"))
+        held, kept = (as_tensors(tight, side, empty_buffers(tight, rank, side)) for side in ("src", "dst"))
         budget = max(tight.certificate.staging_nbytes, tight.spec.options.staging_nbytes)
         bound_rank(tight, rank, held, kept, staging, budget=budget)
         assert staging.nbytes <= budget + ALIGNMENT_NBYTES * 64

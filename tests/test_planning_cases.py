@@ -86,7 +86,7 @@ def as_document(case: dict[str, Any]) -> dict[str, Any]:
 def test_shards_are_the_right_intervals(case):
     tensor = build(case).tensors[0]
     for side in ("src", "dst"):
-        partition = tensor.partitions(side)[0]
+        partition = tensor.layouts(side)[0].partition(tensor.shape)
         shards = {
             str(rank): [list(map(list, d)) for d in partition.intervals(rank)] for rank in partition.rows
         }
@@ -212,7 +212,8 @@ def declare_and_run(spec: rp.ReshardSpec, case: dict[str, Any]) -> None:
 
 @by_id([case for case in CASES if "declared_local_shapes" in case])
 def test_the_right_local_shapes_are_those_of_the_layout(case):
-    partition = build(case).tensors[0].partitions("src")[0]
+    tensor = build(case).tensors[0]
+    partition = tensor.src[0].partition(tensor.shape)
     shapes = {str(rank): list(partition.local_shape(rank)) for rank in partition.rows}
     assert shapes == case["expected"]["expected_src_local_shapes"]
 

@@ -387,7 +387,7 @@ def test_every_tile_of_every_rank_is_in_a_cell(tensor):
     for side, name in (("src", "source"), ("dst", "destination")):
         label = graph.nodes[name]["label"]
         drawn = sorted((rank, box) for ranks, _, box in cells(label) for rank in parse_ints(ranks))
-        partitions = tensor.partitions(side)
+        partitions = [layout.partition(tensor.shape) for layout in tensor.layouts(side)]
         expected = sorted(
             (rank, str(tile.box))
             for partition in partitions
@@ -402,7 +402,7 @@ def test_every_tile_of_every_rank_is_in_a_cell(tensor):
 def test_empty_shards_are_listed_beneath(tensor):
     graph = read(layouts_dot(tensor))
     for side, name in (("src", "source"), ("dst", "destination")):
-        for partition in tensor.partitions(side):
+        for partition in [layout.partition(tensor.shape) for layout in tensor.layouts(side)]:
             empty = sorted(rank for rank in partition.ranks.tolist() if not partition.tiles(rank))
             listed = f"empty shards: {'rank' if len(empty) == 1 else 'ranks'} {format_ints(empty)}<"
             assert not empty or listed in graph.nodes[name]["label"]

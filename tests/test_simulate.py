@@ -17,8 +17,9 @@ from strategies import specs, topologies
 
 import reshard_planner as rp
 from reshard_planner.errors import InputError, MediumError
-from reshard_planner.ir.program import Move, Program, View
+from reshard_planner.ir.program import Move, Program
 from reshard_planner.ir.traffic import measure_traffic
+from reshard_planner.ir.views import View
 from reshard_planner.simulate import (
     Costs,
     LinkCosts,
@@ -224,8 +225,7 @@ def staged(messages: tuple[tuple[int, tuple[Move, ...]], ...]) -> tuple[int, int
         for together in [small, *([move] for move in large)]:
             count += bool(together)
             if together:
-                view = together[0].read or together[0].write
-                assert view is not None
+                [view] = together[0].read or together[0].write
                 if len(together) > 1 or not dense(view):
                     total += sum(move.nbytes for move in together)
     return total, count

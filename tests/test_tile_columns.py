@@ -20,7 +20,7 @@ SIDES = st.sampled_from(["src", "dst"])
 def test_columns_list_the_tiles_of_every_rank_by_number(tensor, side):
     columns, known = TileColumns(tensor, side), SideTiles(tensor, side)
     assert columns.ranks.tolist() == list(known.ranks())
-    listed = [(rank, entry.tile.box) for rank in known.ranks() for entry in known.tiles(rank)]
+    listed = [(rank, entry.box) for rank in known.ranks() for entry in known.tiles(rank)]
     boxes = zip(columns.lo.tolist(), columns.hi.tolist(), strict=True)
     found = [
         (rank, rp.Box(tuple(lo), tuple(hi)))

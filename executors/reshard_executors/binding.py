@@ -9,18 +9,20 @@ from typing import TypeAlias
 import torch
 
 from reshard_executors.views import StridedView
+from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import InputError, LocalShapeError
 from reshard_planner.ir.interpret import check_shapes
-from reshard_planner.ir.program import View, storage_nbytes, storage_shape
+from reshard_planner.ir.views import View, storage_nbytes, storage_shape
 from reshard_planner.spec import ReshardSpec
-from reshard_planner.spec.tiles import SideTiles
+from reshard_planner.spec.tiles import SideTiles, expected_buffers
 from reshard_planner.spec.values import Side
 
 LocalTensors: TypeAlias = Mapping[str, torch.Tensor | Sequence[torch.Tensor]]
-"""Local tensors by name: one tensor, or one per layout that the rank is part of, in the spec's order."""
+"""Local tensors by name: that of the tensor in the spec, with one tensor or one per layout that the rank is
+part of, in the spec's order; or the name that the spec gives to the buffer."""
 
-Selected: TypeAlias = Mapping[int, tuple[torch.Tensor, ...]]
-"""Local tensors that are moved, by position of the tensor in the spec."""
+Selected: TypeAlias = Mapping[str, tuple[torch.Tensor, ...]]
+"""Local tensors of all that is moved, by name."""
 
 SIDE_WORDS: dict[Side, str] = {"src": "source", "dst": "destination"}
 
@@ -31,12 +33,12 @@ class LocalMemory:
 
     Attributes:
         label: side and name, for messages.
-        tensor: position of the tensor in the spec.
+        tensors: positions in the spec of the tensors that lie in it.
         whole: all of its elements.
     """
 
     label: str
-    tensor: int
+    tensors: frozenset[int]
     whole: StridedView
 
     def view(self, part: View) -> StridedView:
@@ -53,7 +55,8 @@ class LocalMemory:
 
 
 LocalMemories: TypeAlias = Mapping[int, tuple[LocalMemory, ...]]
-"""Memory of a rank's local tensors on one side, by position of the tensor in the spec."""
+"""Memory of a rank's local tensors on one side, by position of the tensor in the spec; tensors that share a
+buffer have the same."""
 
 
 class LocalSide:
@@ -62,14 +65,20 @@ class LocalSide:
     def __init__(self, spec: ReshardSpec, rank: int, side: Side, device: torch.device) -> None:
         """Work out the expected shapes; none for a rank that takes no part."""
         self._spec, self._rank, self._side, self._device = spec, rank, side, device
-        self._known = {tensor.name for tensor in spec.tensors}
-        self._shapes: list[tuple[tuple[int, ...], ...]] = []
-        for tensor in spec.tensors:
-            shapes = SideTiles(tensor, side).buffer_shapes(rank)
-            self._shapes.append(tuple(storage_shape(shape, tensor.bits) for shape in shapes))
+        self._known = {name for tensor in spec.tensors for names in tensor.buffers(side) for name in names}
+        self._keys = [
+            [buffer.key for buffer in SideTiles(tensor, side).buffers(rank)] for tensor in spec.tensors
+        ]
+        self._shapes = [
+            {
+                name: [storage_shape(shape, DTYPE_BITS[tensor.side_dtype(side)]) for shape in shapes]
+                for name, shapes in own.items()
+            }
+            for tensor, own in zip(spec.tensors, expected_buffers(spec.tensors, side, rank), strict=True)
+        ]
 
     def select(self, given: LocalTensors, tensors: Sequence[int]) -> Selected:
-        """Find the tensors that are moved among those that are given, whatever their shapes.
+        """Find the local tensors of what is moved among those that are given, whatever their shapes.
 
         Args:
             given: local tensors; those of tensors that are not moved are not looked at.
@@ -90,44 +99,60 @@ class LocalSide:
                     f"{word} tensor {name!r}, rank {self._rank}, is not in the plan,"
                     f" which has {len(self._known)} tensors"
                 )
-        found = {}
+        found: dict[str, tuple[torch.Tensor, ...]] = {}
         for number in tensors:
-            name = self._spec.tensors[number].name
-            local = given.get(name, ())
-            found[number] = tuple(local) if isinstance(local, list | tuple) else (local,)
-            for each in found[number]:
-                _check_plain(f"{word} tensor {name!r}, rank {self._rank}", each)
+            for name in self._shapes[number]:
+                if name not in found:
+                    local = given.get(name, ())
+                    locals_ = tuple(local) if isinstance(local, list | tuple) else (local,)
+                    for each in locals_:
+                        _check_plain(f"{word} tensor {name!r}, rank {self._rank}", each)
+                    found[name] = locals_
         return found
 
-    def bind(self, selected: Selected) -> dict[int, tuple[LocalMemory, ...]]:
+    def bind(self, selected: Selected, tensors: Sequence[int]) -> dict[int, tuple[LocalMemory, ...]]:
         """Check the rank's tensors and return the memory behind them, by position of the tensor.
 
         Args:
             selected: what :meth:`select` found.
+            tensors: positions of the tensors that are moved.
 
         Raises:
             LocalShapeError: if a tensor is missing, has another shape or dtype, lies on another device than
                 expected, or is written and has elements that share memory; naming tensor and rank.
         """
-        return {number: self._bind(number, locals_) for number, locals_ in selected.items()}
+        users: dict[str, list[int]] = {}
+        for number in tensors:
+            for name in self._shapes[number]:
+                users.setdefault(name, []).append(number)
+        memories = {
+            (name, at): memory
+            for name, numbers in users.items()
+            for at, memory in enumerate(self._bind(name, selected[name], numbers))
+        }
+        return {number: tuple(memories[key] for key in self._keys[number]) for number in tensors}
 
-    def _bind(self, number: int, locals_: tuple[torch.Tensor, ...]) -> tuple[LocalMemory, ...]:
-        tensor, expected = self._spec.tensors[number], self._shapes[number]
-        label = f"{SIDE_WORDS[self._side]} tensor {tensor.name!r}"
+    def _bind(self, name: str, locals_: tuple[torch.Tensor, ...], numbers: list[int]) -> list[LocalMemory]:
+        label = f"{SIDE_WORDS[self._side]} tensor {name!r}"
         where = f"{label}, rank {self._rank}"
-        try:
-            check_shapes(tensor, self._rank, expected, [tuple(local.shape) for local in locals_])
-        except LocalShapeError as error:
-            raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
-        wanted = getattr(torch, tensor.dtype) if tensor.bits >= 8 else torch.uint8
+        for number in numbers:
+            try:
+                check_shapes(
+                    name, self._rank, self._shapes[number][name], [tuple(local.shape) for local in locals_]
+                )
+            except LocalShapeError as error:
+                raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
+        dtype = self._spec.tensors[numbers[0]].side_dtype(self._side)
+        bits = DTYPE_BITS[dtype]
+        wanted = getattr(torch, dtype) if bits >= 8 else torch.uint8
         found = []
         for local in locals_:
             if local.dtype != wanted:
-                packed = f" of packed {tensor.dtype}" if tensor.bits < 8 else ""
+                packed = f" of packed {dtype}" if bits < 8 else ""
                 raise LocalShapeError(f"{where}: local dtype is {local.dtype}; expected {wanted}{packed}")
             if local.device != self._device:
                 raise LocalShapeError(f"{where}: it is on device {local.device}; expected {self._device}")
-            whole = whole_view(local, storage_nbytes(tensor.bits))
+            whole = whole_view(local, storage_nbytes(bits))
             if whole.nbytes and whole.start + whole.reach_nbytes > whole.storage.nbytes():
                 raise LocalShapeError(
                     f"{where}: its storage has {whole.storage.nbytes()} bytes; expected at least"
@@ -142,8 +167,8 @@ class LocalSide:
                 raise LocalShapeError(
                     f"{where}: its conjugation or negation is pending; expected resolved values"
                 )
-            found.append(LocalMemory(label, number, whole))
-        return tuple(found)
+            found.append(LocalMemory(label, frozenset(numbers), whole))
+        return found
 
 
 def _check_plain(where: str, local: object) -> None:

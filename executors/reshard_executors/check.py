@@ -8,6 +8,7 @@ import numpy as np
 
 from reshard_executors.values import Buffer, Values, blocks, tile_arrays
 from reshard_planner.box import Box
+from reshard_planner.ir.conversion import convert, is_nan
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import TensorSpec
 
@@ -20,17 +21,21 @@ def first_difference(
     Args:
         plan: what was run.
         rank: whose buffers these are.
-        destinations: by tensor name; a tensor of which the rank stores nothing may be left out.
+        destinations: by name; a tensor of which the rank stores nothing may be left out.
         values: what the tensors contain.
 
     Returns:
         A sentence on the first element that differs, in order of tensors and tiles; None if none does.
     """
     for number, tensor in enumerate(plan.spec.tensors):
-        for box, array in tile_arrays(tensor, rank, "dst", list(destinations.get(tensor.name, ()))):
+        for box, array in tile_arrays(tensor, rank, "dst", destinations):
             for block in blocks(box):
                 have = array[block.shift(box.lo).slices()]
                 want = values.read(number, block)
+                if tensor.dst_dtype != tensor.dtype:
+                    want = convert(want, tensor.dtype, tensor.dst_dtype)
+                    both = is_nan(have, tensor.dst_dtype) & is_nan(want, tensor.dst_dtype)
+                    want = np.where(both, have, want)  # conversions keep no more of a NaN than that it is one
                 found = _differing_element(have, want)
                 if found is not None:
                     return _describe(tensor, rank, block, found, have, want)

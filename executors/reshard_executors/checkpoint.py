@@ -14,8 +14,9 @@ import numpy as np
 from reshard_executors.synthetic import SyntheticValues
 from reshard_executors.values import Buffer, Values, storage_dtype
 from reshard_planner.box import Box
+from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import InputError
-from reshard_planner.ir.program import storage_shape
+from reshard_planner.ir.views import storage_shape
 from reshard_planner.spec import ReshardSpec, TensorSpec
 
 MAX_HEADER_NBYTES = 100_000_000
@@ -119,13 +120,14 @@ def _find(tensor: TensorSpec, header: dict[str, Entry], data: Buffer, path: Path
     entry = header.get(tensor.name)
     if entry is None:
         raise InputError(f"{where} is missing; the file has {len(header)} tensors")
-    wanted = tensor.dtype if tensor.bits >= 8 else "uint8"
+    bits = DTYPE_BITS[tensor.dtype]
+    wanted = tensor.dtype if bits >= 8 else "uint8"
     if entry.dtype_name != wanted:
         raise InputError(f"{where} has dtype {entry.dtype_name}; the spec needs {wanted}")
-    expected = storage_shape(tensor.shape, tensor.bits)
+    expected = storage_shape(tensor.shape, bits)
     if tuple(entry.shape) != expected:
         raise InputError(f"{where} has shape {entry.shape}; the spec needs {list(expected)}")
-    dtype = storage_dtype(tensor.bits)
+    dtype = storage_dtype(bits)
     start, stop = entry.data_offsets
     nbytes = prod(expected) * dtype.itemsize
     if not 0 <= start <= stop <= len(data) or stop - start != nbytes:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from reshard_executors.arena import Arena
 from reshard_planner.ir.messages import split_moves
-from reshard_planner.ir.program import Move, Place, Program, Slot
+from reshard_planner.ir.program import Move, Program, Slot
+from reshard_planner.ir.views import Place
 from reshard_planner.transfer import Medium
 
 ALIGNMENT_NBYTES = 16
@@ -166,7 +167,7 @@ def _place_scratch(exchanges: Sequence[Exchange], last: Mapping[int, int], pause
         freed = [(start, end, until) for start, end, until in freed if until + BUFFERS > at]
         received = (move for message in exchange.receives for move in message.moves)
         for move in (*received, *exchange.copies):
-            if move.write is not None and move.write.place == Place.SCRATCH:
+            if any(view.place == Place.SCRATCH for view in move.write):
                 start = arena.take(move.nbytes)
                 place[move.op] = (start, start + move.nbytes)
                 readers = (until for lo, hi, until in freed if lo < start + move.nbytes and start < hi)

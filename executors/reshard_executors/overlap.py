@@ -73,8 +73,8 @@ def _check_cluster(cluster: Sequence[Spanned], staying: Mapping[int, Sequence[St
         for two, other_written in cluster[:at]:
             if not (written or other_written):
                 continue
-            may_stay = written != other_written and one.tensor == two.tensor
-            places = staying.get(one.tensor, ()) if may_stay else ()
+            common = one.tensors & two.tensors if written != other_written else frozenset()
+            places = [place for tensor in sorted(common) for place in staying.get(tensor, ())]
             kept = sum(min(shared_nbytes(each, local.whole) for local in (one, two)) for each in places)
             if shared_nbytes(one.whole, two.whole) > kept:
                 raise InputError(

@@ -12,11 +12,10 @@ import torch.distributed as dist
 from reshard_executors.binding import LocalSide, LocalTensors
 from reshard_executors.messages import Lowered, lower_program
 from reshard_executors.pipeline import Spent, run_slots
-from reshard_executors.ready import ReadyExchange, Staging, bind
+from reshard_executors.ready import Elements, ReadyExchange, Staging, bind
 from reshard_executors.wire import Wire
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
-from reshard_planner.ir.program import storage_nbytes
 
 Mark = tuple[object, ...]
 """Everything about the given tensors that a bound program depends on."""
@@ -57,7 +56,7 @@ class RankProgram:
         self.rank = rank
         self._lag, self._device = spec.options.lag, device
         self._wire = Wire(spec, positions)
-        self._itemsizes = [storage_nbytes(tensor.bits) for tensor in spec.tensors]
+        self._elements = [Elements.of(tensor) for tensor in spec.tensors]
         self._names = [tensor.name for tensor in spec.tensors]
         self._numbers = {tensor.name: number for number, tensor in enumerate(spec.tensors)}
         self._sources = LocalSide(spec, rank, "src", device)
@@ -104,8 +103,8 @@ class RankProgram:
         if kept is not None and kept.mark == mark:
             return kept.run
         self._kept = kept = None
-        read, written = self._sources.bind(held), self._destinations.bind(wanted)
-        run = bind(self._lower(tensors), self._staging, self._itemsizes, read, written)
+        read, written = self._sources.bind(held, tensors), self._destinations.bind(wanted, tensors)
+        run = bind(self._lower(tensors), self._staging, self._elements, read, written)
         forget = _forgetting(weakref.ref(self))
         given = [tensor for side in (held, wanted) for each in side.values() for tensor in each]
         if self._device.type == "cuda":  # after an error work may be queued when the caller gives them up

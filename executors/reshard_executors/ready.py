@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from operator import mul
 from typing import Literal
 
 import torch
@@ -13,7 +16,10 @@ from reshard_executors.copies import Pair, copy_in_bulk, stays
 from reshard_executors.messages import BUFFERS, Exchange, Lowered, Message, aligned, dense_strides
 from reshard_executors.overlap import check_overlap
 from reshard_executors.views import StridedView
-from reshard_planner.ir.program import Move, Place, View
+from reshard_planner.ir.messages import goes_straight
+from reshard_planner.ir.program import Move
+from reshard_planner.ir.views import Place, View, common_views, storage_nbytes
+from reshard_planner.spec import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +87,90 @@ class Staging:
 
 
 @dataclass(frozen=True, slots=True)
+class Elements:
+    """Elements of one tensor of the spec.
+
+    Attributes:
+        itemsize: bytes of a storage element on its way.
+        src: type in sources, if the tensor is converted; None otherwise, like the others.
+        wire: type on the way.
+        dst: type in destinations.
+    """
+
+    itemsize: int
+    src: torch.dtype | None = None
+    wire: torch.dtype | None = None
+    dst: torch.dtype | None = None
+
+    @classmethod
+    def of(cls, tensor: TensorSpec) -> Elements:
+        """Those of a tensor."""
+        if tensor.dst_dtype == tensor.dtype:
+            return cls(storage_nbytes(tensor.bits))
+        names = (tensor.dtype, tensor.wire_dtype, tensor.dst_dtype)
+        return cls(storage_nbytes(tensor.bits), *(getattr(torch, name) for name in names))
+
+    def at(self, place: Place) -> torch.dtype | None:
+        """Type at a place."""
+        if place == Place.SCRATCH:
+            return self.wire
+        return self.src if place == Place.SOURCE else self.dst
+
+
+@dataclass(frozen=True, slots=True)
 class _Placed:
-    """A message, its views in memory, and its place in the staging buffer; None if it is one run of bytes."""
+    """A message, the places of its moves in memory, and its place in the staging buffer.
+
+    Attributes:
+        message: what it is.
+        parts: per move, all views of it with the positions of their first elements in the move's box.
+        elements: per move, those of its tensor.
+        staged_at: in the staging buffer, in bytes; None if the message is one run of bytes in memory.
+    """
 
     message: Message
-    views: tuple[StridedView, ...]
+    parts: tuple[tuple[tuple[tuple[int, ...], StridedView], ...], ...]
+    elements: tuple[Elements, ...]
     staged_at: int | None
 
     def ready(self, block: torch.UntypedStorage) -> ReadyMessage:
         """The message with its bytes, given the staging buffer."""
         if self.staged_at is None:
-            return ReadyMessage(self.message, self.views[0].as_bytes())
+            [[(_, view)]] = self.parts
+            return ReadyMessage(self.message, view.as_bytes())
         staged = StridedView(block, self.staged_at, (self.message.nbytes,), (1,), 1)
         return ReadyMessage(self.message, staged.as_bytes())
 
-    def staged(self, block: torch.UntypedStorage) -> list[tuple[StridedView, StridedView]]:
+    def staged(self, block: torch.UntypedStorage) -> list[Pair]:
         """Pairs of each view's place in the staging buffer, and the view."""
-        at = self.staged_at
-        if at is None:
+        start = self.staged_at
+        if start is None:
             return []
         found = []
-        for view in self.views:
-            dense = StridedView(block, at, view.shape, dense_strides(view.shape), view.itemsize)
-            found.append((dense, view))
-            at += view.nbytes
+        for move, parts, elements in zip(self.message.moves, self.parts, self.elements, strict=True):
+            for (at, strides), (_, view) in zip(_places(move, parts, elements), parts, strict=True):
+                place = start + at * elements.itemsize
+                dense = StridedView(block, place, view.shape, strides, elements.itemsize, elements.wire)
+                found.append((dense, view))
+            start += move.nbytes
         return found
+
+
+def _places(
+    move: Move, parts: Sequence[tuple[tuple[int, ...], StridedView]], elements: Elements
+) -> list[tuple[int, tuple[int, ...]]]:
+    """First element and strides of each part of a move in its row-major bytes."""
+    if len(parts) == 1:
+        return [(0, dense_strides(parts[0][1].shape))]
+    outer = move.box.shape[:-1]
+    strides = dense_strides((*outer, move.nbytes // elements.itemsize // prod(outer)))
+    return [(sum(map(mul, at, strides)), strides) for at, _ in parts]
 
 
 def bind(
     lowered: Lowered,
     staging: Staging,
-    itemsizes: Sequence[int],
+    elements: Sequence[Elements],
     sources: LocalMemories,
     destinations: LocalMemories,
 ) -> tuple[ReadyExchange, ...]:
@@ -120,7 +179,7 @@ def bind(
     Args:
         lowered: the program.
         staging: grows to what the program needs.
-        itemsizes: bytes of one storage element, per tensor of the spec.
+        elements: per tensor of the spec.
         sources: memory of the local source tensors, by position of the tensor.
         destinations: likewise of the destination tensors.
 
@@ -131,7 +190,7 @@ def bind(
         InputError: if a destination shares memory with a source or another destination.
         RuntimeError: if there is not enough memory.
     """
-    return _Binder(lowered, staging, itemsizes, sources, destinations).bind()
+    return _Binder(lowered, staging, elements, sources, destinations).bind()
 
 
 class _Binder:
@@ -141,11 +200,11 @@ class _Binder:
         self,
         lowered: Lowered,
         staging: Staging,
-        itemsizes: Sequence[int],
+        elements: Sequence[Elements],
         sources: LocalMemories,
         destinations: LocalMemories,
     ) -> None:
-        self.lowered, self.staging, self.itemsizes = lowered, staging, itemsizes
+        self.lowered, self.staging, self.elements = lowered, staging, elements
         self.memories = {Place.SOURCE: sources, Place.DESTINATION: destinations}
         self.scratch = staging.block("scratch", lowered.scratch.nbytes)
 
@@ -162,11 +221,12 @@ class _Binder:
             out, into = outgoing[at % BUFFERS], incoming[at % BUFFERS]
             packed = [pair for placed in sent[at] for pair in placed.staged(out)]
             unpacked = [(view, dense) for placed in received[at] for dense, view in placed.staged(into)]
+            within = [pair for pairs in copies[at] for pair in pairs]
             found.append(
                 ReadyExchange(
                     exchange.slot,
                     self.lowered.scratch.after[at],
-                    copy_in_bulk([*copies[at], *packed], device),
+                    copy_in_bulk([*within, *packed], device),
                     tuple(placed.ready(out) for placed in sent[at]),
                     tuple(placed.ready(into) for placed in received[at]),
                     copy_in_bulk(unpacked, device),
@@ -174,14 +234,13 @@ class _Binder:
             )
         return tuple(found)
 
-    def check_overlap(self, copies: Sequence[Sequence[Pair]]) -> None:
+    def check_overlap(self, copies: Sequence[Sequence[Sequence[Pair]]]) -> None:
         staying: dict[int, list[StridedView]] = {}
-        for exchange, pairs in zip(self.lowered.exchanges, copies, strict=True):
-            for move, pair in zip(exchange.copies, pairs, strict=True):
-                if stays(pair):
-                    staying.setdefault(move.tensor, []).append(pair[0])
+        for exchange, moves in zip(self.lowered.exchanges, copies, strict=True):
+            for move, pairs in zip(exchange.copies, moves, strict=True):
+                staying.setdefault(move.tensor, []).extend(pair[0] for pair in pairs if stays(pair))
         sources, destinations = (
-            [local for locals_ in self.memories[place].values() for local in locals_]
+            {id(local): local for locals_ in self.memories[place].values() for local in locals_}.values()
             for place in (Place.SOURCE, Place.DESTINATION)
         )
         check_overlap(sources, destinations, staying)
@@ -200,24 +259,35 @@ class _Binder:
         placed = []
         end = 0
         for message in exchange.sends if direction == "sends" else exchange.receives:
-            views = tuple(
-                self.view(move, move.read if direction == "sends" else move.write) for move in message.moves
+            views = [move.read if direction == "sends" else move.write for move in message.moves]
+            parts = tuple(
+                tuple((view.at, self.view(move, view)) for view in own)
+                for move, own in zip(message.moves, views, strict=True)
             )
             staged_at = None
-            if len(views) > 1 or not views[0].is_dense:
+            # the memory of a local tensor may have gaps that the plan does not know
+            if not (goes_straight(views) and parts[0][0][1].is_dense):
                 staged_at = aligned(end)
                 end = staged_at + message.nbytes
-            placed.append(_Placed(message, views, staged_at))
+            elements = tuple(self.elements[move.tensor] for move in message.moves)
+            placed.append(_Placed(message, parts, elements, staged_at))
         return placed, end
 
-    def copy(self, move: Move) -> Pair:
-        return self.view(move, move.write), self.view(move, move.read)
+    def copy(self, move: Move) -> list[Pair]:
+        """A copy within the rank, for every two places that have elements in common."""
+        if len(move.read) == len(move.write) == 1:
+            return [(self.view(move, move.write[0]), self.view(move, move.read[0]))]
+        found = []
+        for write, read in product(move.write, move.read):
+            both = common_views(write, read)
+            if both is not None:
+                found.append((self.view(move, both[0]), self.view(move, both[1])))
+        return found
 
-    def view(self, move: Move, view: View | None) -> StridedView:
-        if view is None:
-            raise RuntimeError(f"operation {move.op} has no bytes on this side")
+    def view(self, move: Move, view: View) -> StridedView:
+        elements = self.elements[move.tensor]
         if view.place != Place.SCRATCH:
-            return self.memories[view.place][move.tensor][view.buffer].view(view)
-        itemsize = self.itemsizes[move.tensor]
-        start = self.lowered.scratch.at[view.buffer] + view.offset * itemsize
-        return StridedView(self.scratch, start, view.shape, view.strides, itemsize)
+            found = self.memories[view.place][move.tensor][view.buffer].view(view)
+            return found if elements.wire is None else replace(found, dtype=elements.at(view.place))
+        start = self.lowered.scratch.at[view.buffer] + view.offset * elements.itemsize
+        return StridedView(self.scratch, start, view.shape, view.strides, elements.itemsize, elements.wire)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from reshard_executors.values import Buffer, storage_dtype
 from reshard_planner.box import Box
-from reshard_planner.ir.program import storage_shape
+from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.ir.views import storage_shape
 from reshard_planner.spec import ReshardSpec
 
 _ELEMENT_STEP = 0x9E3779B97F4A7C15
@@ -25,8 +26,11 @@ class SyntheticValues:
     """Contents of the tensors of a spec, by arithmetic."""
 
     def __init__(self, spec: ReshardSpec) -> None:
-        self._shapes = [storage_shape(tensor.shape, tensor.bits) for tensor in spec.tensors]
-        self._dtypes = [storage_dtype(tensor.bits) for tensor in spec.tensors]
+        bits = [DTYPE_BITS[tensor.dtype] for tensor in spec.tensors]
+        self._shapes = [
+            storage_shape(tensor.shape, size) for tensor, size in zip(spec.tensors, bits, strict=True)
+        ]
+        self._dtypes = [storage_dtype(size) for size in bits]
 
     def read(self, tensor: int, box: Box) -> Buffer:
         """See :meth:`reshard_executors.values.Values.read`."""

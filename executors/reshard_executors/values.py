@@ -6,23 +6,25 @@ bits, where the bytes along the last dimension are (see :class:`reshard_planner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.box import Box
-from reshard_planner.ir.interpret import make_buffers
+from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.ir.interpret import by_name, make_buffers
 from reshard_planner.ir.plan import Plan
-from reshard_planner.ir.program import Place, storage_nbytes, tile_view
+from reshard_planner.ir.views import Place, storage_nbytes, tile_views
 from reshard_planner.spec import TensorSpec
-from reshard_planner.spec.tiles import SideTiles
+from reshard_planner.spec.tiles import LocalTile, SideTiles
 from reshard_planner.spec.values import Side
 
 Buffer = NDArray[Any]
 Buffers = dict[str, list[Buffer]]
-"""A rank's local buffers by tensor name: one per layout that the rank is part of, in the spec's order."""
+"""A rank's local buffers by name: that of the tensor, one per layout that the rank is part of, in the spec's
+order, or the name that the spec gives to the buffer."""
 
 BLOCK_ELEMENTS = 2**20
 """Elements that are made or compared at a time, so that large tiles cost little memory beside the buffers."""
@@ -39,7 +41,7 @@ class Values(Protocol):
             box: range in storage coordinates.
 
         Returns:
-            An array of the box's shape and of the dtype :func:`storage_dtype` gives.
+            An array of the box's shape and of the dtype :func:`storage_dtype` gives for the source's type.
         """
         ...
 
@@ -70,30 +72,43 @@ def blocks(box: Box, limit: int = BLOCK_ELEMENTS) -> Iterator[Box]:
 
 
 def tile_arrays(
-    tensor: TensorSpec, rank: int, side: Side, buffers: list[Buffer]
+    tensor: TensorSpec, rank: int, side: Side, buffers: Mapping[str, Sequence[Buffer]]
 ) -> Iterator[tuple[Box, Buffer]]:
-    """Each of the rank's tiles of one tensor: its box in storage coordinates, and a writable view of it."""
-    for entry in SideTiles(tensor, side).tiles(rank):
-        place = Place.SOURCE if side == "src" else Place.DESTINATION
-        view = tile_view(place, entry, entry.tile.box, tensor.bits)
-        flat = buffers[view.buffer].reshape(-1)
-        strides = tuple(stride * flat.itemsize for stride in view.strides)
-        array = np.lib.stride_tricks.as_strided(flat[view.offset :], view.shape, strides)
-        yield storage_box(entry.tile.box, tensor.bits), array
+    """Each span of the rank's tiles of one tensor: its box in storage coordinates, and a writable view of it.
+
+    Args:
+        tensor: the tensor.
+        rank: the rank.
+        side: which of its tiles.
+        buffers: all of the rank's buffers of the tensor on this side, by name.
+    """
+    tiles, bits = SideTiles(tensor, side), DTYPE_BITS[tensor.side_dtype(side)]
+    own = tiles.pick(rank, buffers)
+    place = Place.SOURCE if side == "src" else Place.DESTINATION
+    for entry in tiles.tiles(rank):
+        for span in entry.spans:
+            [view] = tile_views(place, LocalTile(span.tile.box, (span,)), span.tile.box, bits)
+            flat = own[view.buffer].reshape(-1)
+            strides = tuple(stride * flat.itemsize for stride in view.strides)
+            array = np.lib.stride_tricks.as_strided(flat[view.offset :], view.shape, strides)
+            yield storage_box(span.tile.box, bits), array
 
 
 def empty_buffers(plan: Plan, rank: int, side: Side) -> Buffers:
     """Zeroed local buffers of a rank on one side, for every tensor that the rank stores there."""
-    dtypes = {number: storage_dtype(tensor.bits) for number, tensor in enumerate(plan.spec.tensors)}
-    made = make_buffers(plan, rank, side, dtypes)
-    return {plan.spec.tensors[number].name: buffers for number, buffers in made.items() if buffers}
+    dtypes = {
+        number: storage_dtype(DTYPE_BITS[tensor.side_dtype(side)])
+        for number, tensor in enumerate(plan.spec.tensors)
+    }
+    made = by_name(plan, rank, side, make_buffers(plan, rank, side, dtypes))
+    return {name: buffers for name, buffers in made.items() if buffers}
 
 
 def filled_buffers(plan: Plan, rank: int, side: Side, values: Values) -> Buffers:
     """Local buffers of a rank on one side with their contents; only its own tiles are read."""
     found = empty_buffers(plan, rank, side)
     for number, tensor in enumerate(plan.spec.tensors):
-        for box, array in tile_arrays(tensor, rank, side, found.get(tensor.name, [])):
+        for box, array in tile_arrays(tensor, rank, side, found):
             for block in blocks(box):
                 array[block.shift(box.lo).slices()] = values.read(number, block)
     return found

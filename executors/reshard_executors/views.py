@@ -1,7 +1,7 @@
 """Views: strided ranges of raw storage, and copies between them that keep every bit.
 
-Elements are never interpreted: they are moved as integers of their size, or of a smaller one where their
-place in memory is not a multiple of it.
+Elements are not interpreted where they need not be converted: they are moved as integers of their size, or of
+a smaller one where their place in memory is not a multiple of it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class StridedView:
         shape: extent per dimension, in elements.
         strides: distance between neighbours per dimension, in elements.
         itemsize: bytes of one element.
+        dtype: type of the elements of a tensor that is converted; None where bits are moved as they are.
     """
 
     storage: torch.UntypedStorage
@@ -35,6 +36,7 @@ class StridedView:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     itemsize: int
+    dtype: torch.dtype | None = None
 
     @property
     def nbytes(self) -> int:
@@ -60,6 +62,12 @@ class StridedView:
     def as_bytes(self) -> torch.Tensor:
         """The view as one run of bytes, shape (nbytes,), uint8; only for views without gaps."""
         return _alias(self.storage, torch.uint8, self.start, (self.nbytes,), (1,))
+
+
+def typed(view: StridedView) -> torch.Tensor:
+    """A view as a tensor of its dtype, of bytes without one; it must begin at a multiple of its elements."""
+    dtype = torch.uint8 if view.dtype is None else view.dtype
+    return _alias(view.storage, dtype, view.start // view.itemsize, view.shape, view.strides)
 
 
 def alike(target: StridedView, source: StridedView) -> tuple[torch.Tensor, torch.Tensor]:

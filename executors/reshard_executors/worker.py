@@ -15,8 +15,10 @@ from reshard_executors.checkpoint import open_values
 from reshard_executors.jobs import Failure, Job, RankReport, Stage
 from reshard_executors.resharder import Resharder
 from reshard_executors.values import Buffer, empty_buffers, filled_buffers
+from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import ReshardError
 from reshard_planner.ir.plan import Plan
+from reshard_planner.spec.values import Side
 
 Say = Callable[[Stage | RankReport | Failure], None]
 
@@ -50,7 +52,7 @@ def _run(job: Job, position: int, say: Say) -> RankReport:
     try:
         with Resharder(plan, ranks=plan.ranks, timeout=timeout) as resharder:
             say(Stage("run"))
-            record = resharder.run(as_tensors(plan, sources), as_tensors(plan, destinations))
+            record = resharder.run(as_tensors(plan, "src", sources), as_tensors(plan, "dst", destinations))
         say(Stage("check"))
         difference = first_difference(plan, rank, destinations, values)
     finally:
@@ -58,12 +60,19 @@ def _run(job: Job, position: int, say: Say) -> RankReport:
     return RankReport(rank, record.network_nbytes, record.nvlink_nbytes, record.elapsed_s, difference)
 
 
-def as_tensors(plan: Plan, buffers: Mapping[str, Sequence[Buffer]]) -> dict[str, list[torch.Tensor]]:
-    """Local buffers as torch tensors of the dtypes that the plan says, over the same memory."""
+def as_tensors(
+    plan: Plan, side: Side, buffers: Mapping[str, Sequence[Buffer]]
+) -> dict[str, list[torch.Tensor]]:
+    """Local buffers of one side as torch tensors of the dtypes that the plan says, over the same memory."""
+    dtypes = {
+        name: tensor.side_dtype(side)
+        for tensor in plan.spec.tensors
+        for names in tensor.buffers(side)
+        for name in names
+    }
     found = {}
     for name, arrays in buffers.items():
-        tensor = plan.spec.tensor(name)
-        dtype = getattr(torch, tensor.dtype) if tensor.bits >= 8 else torch.uint8
+        dtype = getattr(torch, dtypes[name]) if DTYPE_BITS[dtypes[name]] >= 8 else torch.uint8
         found[name] = [
             torch.from_numpy(array.reshape(-1).view(np.uint8)).view(dtype).reshape(array.shape)
             for array in arrays

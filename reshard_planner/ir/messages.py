@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reshard_planner.ir.program import Move, View
+from reshard_planner.ir.program import Move
+from reshard_planner.ir.views import View
 
 ALONE_NBYTES = 2**20
 """Size from which a move is sent as a message of its own, so that neither end has to pack it where it is one
@@ -25,10 +26,12 @@ def split_moves(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
     return [*([together] if together else []), *((move,) for move in alone)]
 
 
-def goes_straight(views: Sequence[View | None]) -> bool:
+def goes_straight(moves: Sequence[tuple[View, ...]]) -> bool:
     """Whether a message, given the views of its moves at one end, is one run of bytes in a buffer there."""
-    [first, *others] = views
-    return not others and first is not None and is_dense(first.shape, first.strides)
+    if len(moves) != 1 or len(moves[0]) != 1:
+        return False
+    [[view]] = moves
+    return not view.converts and is_dense(view.shape, view.strides)
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from reshard_planner.ir.memory import scratch_ends
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.tables import Schedule
+from reshard_planner.ir.views import Place, View, scratch_view, tile_views
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import LocalTile, SideTiles
 from reshard_planner.spec.values import Side
@@ -30,39 +30,6 @@ KIND_SIDES: tuple[Side | None, ...] = (None, "src", "dst")
 """Boxes depend on shapes alone, views also on the layouts of one side."""
 
 
-class Place(IntEnum):
-    """Where the bytes of a move lie on this rank."""
-
-    SOURCE = 0
-    """In a source buffer."""
-    DESTINATION = 1
-    """In a destination buffer."""
-    SCRATCH = 2
-    """In scratch, dense and row-major, under the number of the operation that brought them."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A box within a buffer, in storage elements.
-
-    A storage element is one element of the tensor, or one byte for dtypes below eight bits.
-
-    Attributes:
-        place: kind of buffer.
-        buffer: number of the buffer among the rank's buffers of the tensor on that side, or number of the
-            operation that brought the scratch.
-        offset: position of the first storage element.
-        shape: extent per dimension.
-        strides: distance between neighbours per dimension.
-    """
-
-    place: Place
-    buffer: int
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-
 class Move(NamedTuple):
     """One operation from the point of view of one rank; a tuple, as a rank may have a hundred thousand.
 
@@ -72,8 +39,8 @@ class Move(NamedTuple):
         box: what is moved, in global element coordinates.
         nbytes: its size.
         medium: what it goes over.
-        read: where this rank reads it; None if the rank only receives.
-        write: where this rank writes it; None if the rank only sends.
+        read: where this rank reads it, in one place or in several that make it up; none if it only receives.
+        write: where this rank writes it, likewise; none if it only sends.
     """
 
     op: int
@@ -81,8 +48,8 @@ class Move(NamedTuple):
     box: Box
     nbytes: int
     medium: Medium
-    read: View | None
-    write: View | None
+    read: tuple[View, ...]
+    write: tuple[View, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +167,20 @@ class _Lowering:
         self.kind: dict[Side | None, list[int]] = {}
         for side in KIND_SIDES:
             kinds: dict[tuple[object, ...], int] = {}
-            layouts = [tensor.layouts(side) if side else () for tensor in self.tensors]
             keys = [
-                (*pair, tensor.shape, tensor.bits) for tensor, pair in zip(self.tensors, layouts, strict=True)
+                (*tensor.layouts(side), converts(tensor, side), tensor.shape, tensor.bits)
+                if side
+                else (tensor.shape, tensor.bits)
+                for tensor in self.tensors
             ]
             number = np.array([kinds.setdefault(key, len(kinds)) for key in keys], dtype=np.int64)
             self.kind[side] = (alike * max(1, len(kinds)) + number[at]).tolist()
         self.at: list[int] = at.tolist()
         self.tiles: dict[tuple[object, ...], SideTiles] = {}
         self.boxes: dict[int, Box] = {}
-        self.sources: dict[int, View] = {}
-        self.forwards: dict[int, View] = {}
-        self.writes: dict[int, View] = {}
+        self.sources: dict[int, tuple[View, ...]] = {}
+        self.forwards: dict[int, tuple[View, ...]] = {}
+        self.writes: dict[int, tuple[View, ...]] = {}
         self.op, self.tensor, self.nbytes = ops.op.tolist(), ops.tensor.tolist(), ops.nbytes.tolist()
         self.src, self.dst = ops.src.tolist(), ops.dst.tolist()
         self.parent, self.scratch = ops.parent.tolist(), ops.scratch.tolist()
@@ -255,8 +224,8 @@ class _Lowering:
     def move(self, at: int) -> Move:
         """One operation from this rank's point of view."""
         box = self.box(at)
-        read = self.read(at, box) if self.src[at] == self.rank else None
-        write = self.write(at, box) if self.dst[at] == self.rank else None
+        read = self.read(at, box) if self.src[at] == self.rank else ()
+        write = self.write(at, box) if self.dst[at] == self.rank else ()
         return Move(self.op[at], self.tensor[at], box, self.nbytes[at], self.medium[at], read, write)
 
     def box(self, at: int) -> Box:
@@ -269,7 +238,7 @@ class _Lowering:
             known = self.boxes[key] = Box(tuple(lo), tuple(hi))
         return known
 
-    def read(self, at: int, box: Box) -> View:
+    def read(self, at: int, box: Box) -> tuple[View, ...]:
         """Where this rank reads an operation's bytes."""
         tensor = self.tensors[self.at[at]]
         if self.parent[at] < 0:
@@ -277,7 +246,9 @@ class _Lowering:
             known = self.sources.get(key)
             if known is None:
                 entry = self.source(tensor, box)
-                known = self.sources[key] = tile_view(Place.SOURCE, entry, box, tensor.bits)
+                known = self.sources[key] = tile_views(
+                    Place.SOURCE, entry, box, tensor.bits, converting=converts(tensor, "src")
+                )
             return known
         above = self.above[at]
         if above < 0:
@@ -285,24 +256,28 @@ class _Lowering:
                 f"rank {self.rank} forwards {box} of tensor {tensor.name!r}, which it never receives"
             )
         if self.scratch[above]:
-            return scratch_view(self.parent[at], self.box(above), box, tensor.bits)
+            return (scratch_view(self.parent[at], self.box(above), box, tensor.bits),)
         key = self.kind["dst"][at]
         known = self.forwards.get(key)
         if known is None:
-            entry = self.destination(above)
-            known = self.forwards[key] = tile_view(Place.DESTINATION, entry, box, tensor.bits)
+            known = self.forwards[key] = self.tile(above, box)
         return known
 
-    def write(self, at: int, box: Box) -> View:
+    def write(self, at: int, box: Box) -> tuple[View, ...]:
         """Where this rank writes an operation's bytes."""
         if self.scratch[at]:
-            return scratch_view(self.op[at], box, box, self.tensors[self.at[at]].bits)
+            return (scratch_view(self.op[at], box, box, self.tensors[self.at[at]].bits),)
         key = self.kind["dst"][at]
         known = self.writes.get(key)
         if known is None:
-            bits = self.tensors[self.at[at]].bits
-            known = self.writes[key] = tile_view(Place.DESTINATION, self.destination(at), box, bits)
+            known = self.writes[key] = self.tile(at, box)
         return known
+
+    def tile(self, at: int, box: Box) -> tuple[View, ...]:
+        """A box within the destination tile that an operation fills."""
+        tensor = self.tensors[self.at[at]]
+        entry, converting = self.destination(at), converts(tensor, "dst")
+        return tile_views(Place.DESTINATION, entry, box, tensor.bits, converting=converting)
 
     def side_tiles(self, tensor: TensorSpec, side: Side) -> SideTiles:
         key = (side, tensor.shape, tensor.layouts(side))
@@ -326,38 +301,6 @@ class _Lowering:
         return tiles[tile]
 
 
-def tile_view(place: Place, entry: LocalTile, box: Box, bits: int) -> View:
-    """A box within a tile's buffer."""
-    tile = entry.tile
-    steps = zip(box.lo, tile.box.lo, tile.strides, strict=True)
-    offset = tile.offset + sum((at - first) * stride for at, first, stride in steps)
-    return _storage_view(place, entry.buffer, offset, box.shape, tile.strides, bits)
-
-
-def scratch_view(op: int, whole: Box, box: Box, bits: int) -> View:
-    """A box within the dense scratch copy of a larger one."""
-    extents = whole.shape
-    strides = [1] * len(extents)
-    for dim in reversed(range(len(extents) - 1)):
-        strides[dim] = strides[dim + 1] * extents[dim + 1]
-    offset = sum((at - first) * stride for at, first, stride in zip(box.lo, whole.lo, strides, strict=True))
-    return _storage_view(Place.SCRATCH, op, offset, box.shape, tuple(strides), bits)
-
-
-def _storage_view(
-    place: Place, buffer: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], bits: int
-) -> View:
-    if bits >= 8:
-        return View(place, buffer, offset, shape, strides)
-    packed = (*(stride * bits // 8 for stride in strides[:-1]), 1)
-    return View(place, buffer, offset * bits // 8, (*shape[:-1], shape[-1] * bits // 8), packed)
-
-
-def storage_shape(shape: tuple[int, ...], bits: int) -> tuple[int, ...]:
-    """Shape of a local buffer in storage elements: bytes along the last dimension below eight bits."""
-    return (*shape[:-1], shape[-1] * bits // 8) if bits < 8 and shape else shape
-
-
-def storage_nbytes(bits: int) -> int:
-    """Bytes of one storage element."""
-    return max(1, bits // 8)
+def converts(tensor: TensorSpec, side: Side) -> bool:
+    """Whether elements have another type on one side than on their way."""
+    return tensor.side_dtype(side) != tensor.wire_dtype

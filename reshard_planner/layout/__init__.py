@@ -10,16 +10,22 @@ from reshard_planner.layout.placement import (
     StridedShard,
     parse_placement,
 )
+from reshard_planner.layout.storage import Entry, Storage, StoredBuffer
 from reshard_planner.layout.tile import Tile
+from reshard_planner.layout.tiling import Tiling
 
 __all__ = [
+    "Entry",
     "Layout",
     "Mesh",
     "Partition",
     "Placement",
     "Replicate",
     "Shard",
+    "Storage",
+    "StoredBuffer",
     "StridedShard",
     "Tile",
+    "Tiling",
     "parse_placement",
 ]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
 from reshard_planner.layout import Layout
-from reshard_planner.layout.intervals import length
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.values import Side
 from reshard_planner.topology import Ports
@@ -141,11 +140,10 @@ def _storing(tensors: Iterable[TensorSpec], side: Side, size: int) -> NDArray[np
             if (layout, tensor.shape) in known:
                 continue
             known.add((layout, tensor.shape))
-            partition = layout.partition(tensor.shape)
-            full = np.ones(len(partition.ranks), dtype=np.bool_)
-            for dim, shards in enumerate(partition.shards):
-                full &= np.array([length(shard) > 0 for shard in shards])[partition.choice[:, dim]]
-            stores[partition.ranks[full]] = True
+            tiling = layout.tiling(tensor.shape)
+            _, sample, alike = np.unique(tiling.alike, return_index=True, return_inverse=True)
+            full = np.array([tiling.count(rank) > 0 for rank in tiling.ranks[sample].tolist()])
+            stores[tiling.ranks[full[alike]]] = True
     return stores
 
 

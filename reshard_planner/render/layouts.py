@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 
-from reshard_planner.layout import Layout, Partition
+import numpy as np
+
+from reshard_planner.layout import Layout, Partition, Tiling
 from reshard_planner.layout.intervals import length
 from reshard_planner.render.dot import FAINT, html_text, new_graph
 from reshard_planner.render.text import format_count, format_nbytes, format_ranks, format_shape, plain
@@ -30,6 +32,9 @@ MAX_GRIDS = 16
 
 GRIDS_PER_LINE, LINE_WIDTH_POINTS = 4, 640
 """Grids that stand side by side, and the width at which fewer do."""
+
+MAX_CELLS = 2**16
+"""Most cells of a layout by storage that are looked at."""
 
 MAX_LAYOUTS = 4
 """Layouts of a side above which the rest are only counted."""
@@ -81,7 +86,8 @@ def layouts_dot(tensor: TensorSpec) -> str:
     Returns:
         DOT text, the same for the same tensor.
     """
-    head = f"Layouts of {plain(tensor.name)}: {format_shape(tensor.shape)} {tensor.dtype}"
+    dtypes = " to ".join(dict.fromkeys((tensor.dtype, tensor.dst_dtype)))
+    head = f"Layouts of {plain(tensor.name)}: {format_shape(tensor.shape)} {dtypes}"
     notes = (
         "Cell: the ranks that store it, and its box as lo:hi per dimension, in elements.",
         "xN (thick frame): N ranks store the same. Cells of the same ranks have the same tint.",
@@ -121,18 +127,22 @@ def _side(name: str, tensor: TensorSpec, side: Side) -> Iterator[str]:
 
 
 def _layout(shape: tuple[int, ...], layout: Layout) -> Iterator[str]:
-    partition = layout.partition(shape)
-    stores, empty = _stores(partition)
+    if layout.storage is None:
+        ranges, stores, empty = _of_partition(layout.partition(shape))
+    else:
+        ranges, stores, empty = _of_storage(layout.tiling(shape), shape)
     if stores:
-        yield from _grids(partition, shape, stores)
+        yield from _grids(ranges, shape, stores)
+    elif prod(shape):
+        yield _font(f"it is cut in more than {MAX_CELLS} cells, which are not drawn", 11)
     else:
         yield _font("the tensor has no elements", 11)
     if empty:
         yield _font(f"empty shards: {'rank' if len(empty) == 1 else 'ranks'} {format_ranks(empty, 60)}", 11)
 
 
-def _stores(partition: Partition) -> tuple[Stores, list[int]]:
-    """Ranks by what they store, and the ranks that store nothing, ascending."""
+def _of_partition(partition: Partition) -> tuple[list[list[Range]], Stores, list[int]]:
+    """Ranges per dimension with the numbers of their shards, ranks by what they store, those of nothing."""
     stores: Stores = {}
     empty = []
     for rank, choice in sorted(partition.rows.items()):
@@ -140,22 +150,42 @@ def _stores(partition: Partition) -> tuple[Stores, list[int]]:
             stores.setdefault(tuple(choice), []).append(rank)
         else:
             empty.append(rank)
-    return stores, empty
-
-
-def _grids(partition: Partition, shape: tuple[int, ...], stores: Stores) -> Iterator[str]:
-    """One grid per range of the leading dimensions, as lines of several."""
     ranges = [
         sorted((lo, hi, number) for number, shard in enumerate(shards) for lo, hi in shard)
         for shards in partition.shards
     ]
+    return ranges, stores, empty
+
+
+def _of_storage(tiling: Tiling, shape: tuple[int, ...]) -> tuple[list[list[Range]], Stores, list[int]]:
+    """The same for storage, whose boxes are cut wherever another one begins or ends."""
+    cuts = [np.array(sorted({0, size} | tiling.cuts(dim)), dtype=np.int64) for dim, size in enumerate(shape)]
+    ranges = [[(lo, hi, number) for number, (lo, hi) in enumerate(pairwise(cut.tolist()))] for cut in cuts]
+    empty = sorted(rank for rank in tiling.ranks.tolist() if not tiling.count(rank))
+    extents = tuple(map(len, ranges))
+    if not 0 < prod(extents) <= MAX_CELLS:
+        return ranges, {}, empty
+    painted = tiling.paint(cuts, extents)
+    stores: Stores = {}
+    for cell, choice in enumerate(product(*map(range, extents))):
+        held = (each.ranks[int(each.key[cell])] for each in painted)
+        stores[choice] = sorted({rank for ranks in held for rank in ranks})
+    return ranges, stores, empty
+
+
+def _grids(ranges: list[list[Range]], shape: tuple[int, ...], stores: Stores) -> Iterator[str]:
+    """One grid per range of the leading dimensions, as lines of several."""
     leading, last = ranges[:-2], ranges[-2:]
     count = prod(len(dim) for dim in leading)
     limit = MAX_RANGES if count == 1 else MAX_RANGES_OF_MANY
     shown = [_shorten(dim, limit) for dim in last]
     side = SIDE_POINTS if count == 1 else SIDE_POINTS_OF_MANY
     axes = _axes(shown, side, _room(shown, stores, leading=bool(leading)))
-    tints = {choice: TINTS[number % len(TINTS)] for number, choice in enumerate(stores)}
+    numbers: dict[tuple[int, ...], int] = {}
+    tints = {
+        choice: TINTS[numbers.setdefault(tuple(ranks), len(numbers)) % len(TINTS)]
+        for choice, ranks in stores.items()
+    }
     across = len(shape) - 1
     words = [f"dim {dim} ({format_count(shape[dim], 'element')})" for dim in range(len(shape))]
     if shape:
@@ -245,6 +275,8 @@ def _grid(
 
 
 def _who(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return "nobody"
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {format_ranks(ranks, 16)}"
 
 

@@ -1,6 +1,6 @@
 """The strategy ``gather-broadcast``: the conventional refit, as the baseline.
 
-The first rank of the source mesh (that has a NIC) gathers the whole tensor, in scratch. It is then broadcast
+The first rank of the source (that has a NIC) gathers the whole tensor, in scratch. It is then broadcast
 whole to every destination rank: along a chain through one leader per domain, and along a chain over NVLink
 within each domain. Each rank keeps it in scratch and copies its tiles out.
 """
@@ -8,6 +8,7 @@ within each domain. Each rank keeps it in scratch and copies its tiles out.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
 from reshard_planner.box import Box
 from reshard_planner.demand import Geometry
@@ -34,10 +35,11 @@ class _Broadcast:
         self.domain_of = problem.ports.domain.tolist()
         self.has_nic = (problem.ports.nic_group >= 0).tolist()
         self.forest = ForestBuilder(geometry.members)
-        self.source = geometry.sample.partitions("src")[0]
+        self.sources = geometry.sample.tilings("src")
+        self.stored = geometry.sample.src[0].storage is not None
         self.tiles = SideTiles(geometry.sample, "dst")
         self.needers = self.tiles.ranks()
-        ranks = self.source.ranks.tolist()
+        ranks = self.sources[0].ranks.tolist()
         self.root = next((rank for rank in ranks if self.has_nic[rank]), ranks[0])
         self.order = self._order()
 
@@ -48,11 +50,20 @@ class _Broadcast:
         return self.forest.build()
 
     def _distinct_tiles(self) -> dict[Box, list[int]]:
-        """Every distinct tile with the ranks that store it."""
+        """Distinct tiles that make up the tensor, with the ranks that store them.
+
+        They are those of the first layout, and of others where they add something.
+        """
         found: dict[Box, list[int]] = {}
-        for rank in self.source.ranks.tolist():
-            for tile in self.source.tiles(rank):
-                found.setdefault(tile.box, []).append(rank)
+        for number, source in enumerate(self.sources):
+            own: dict[Box, list[int]] = {}
+            for rank in source.ranks.tolist():
+                for box, _ in source.joined(rank):
+                    own.setdefault(box, []).append(rank)
+            for box, ranks in own.items():
+                # shards of one layout are disjoint, boxes of storage may overlap
+                for part in _outside(box, found) if number or self.stored else [box]:
+                    found[part] = ranks
         return found
 
     def _nearest(self, holders: list[int]) -> int:
@@ -86,7 +97,7 @@ class _Broadcast:
                 self._add(piece, arrival, src, dst)
         for rank in self.needers:
             for number, entry in enumerate(self.tiles.tiles(rank)):
-                part = entry.tile.box.intersect(box)
+                part = entry.box.intersect(box)
                 if part.volume:
                     smaller = piece if part == box else self.forest.add_piece(part)
                     self.forest.add(smaller, arrival[rank], rank, rank, Medium.LOCAL, Role.COPY, number)
@@ -104,6 +115,15 @@ class _Broadcast:
                 " only the strategy optimal uses a neighbour's NIC"
             )
         arrival[dst] = self.forest.add(piece, parent, src, dst, medium, role, NO_TILE)
+
+
+def _outside(box: Box, others: Iterable[Box]) -> list[Box]:
+    """The parts of a box that lie in none of some others."""
+    parts = [box]
+    for other in others:
+        if box.intersect(other).volume:
+            parts = [left for part in parts for left in part.without(other)]
+    return parts
 
 
 STRATEGY = Strategy(

@@ -242,13 +242,14 @@ def shards_of(problem: Problem, forest: Forest, pieces: Ints) -> tuple[Ints, Int
 
 
 def _shard(tensor: TensorSpec, side: Side, lo: Ints) -> Ints:
-    number = np.zeros(len(lo), dtype=np.int64)
-    for dim, shards in enumerate(tensor.partitions(side)[0].shards):
-        ranges = sorted(
-            (start, index) for index, shard in enumerate(shards) for start, stop in shard if start < stop
-        )
-        if len(ranges) < 2:
-            continue
-        starts, indices = (np.array(column, dtype=np.int64) for column in zip(*ranges, strict=True))
-        number = number * len(shards) + indices[np.searchsorted(starts, lo[:, dim], side="right") - 1]
-    return number
+    """Number of the shard of the first layout that each of some boxes begins in, -1 outside of it."""
+    tiling = tensor.tilings(side)[0]
+    sizes = enumerate(tensor.shape)
+    cuts = [np.array(sorted({0, size} | tiling.cuts(dim)), dtype=np.int64) for dim, size in sizes]
+    extents = tuple(len(cut) - 1 for cut in cuts)
+    painted = tiling.paint(cuts, extents)
+    if not extents or not painted:
+        return np.zeros(len(lo), dtype=np.int64)
+    columns = (np.searchsorted(cut, lo[:, dim], side="right") - 1 for dim, cut in enumerate(cuts))
+    shards: Ints = painted[0].key[np.ravel_multi_index(tuple(columns), extents)]
+    return shards

@@ -8,18 +8,26 @@ from typing import Any, TypeVar
 import msgspec
 
 from reshard_planner.dtypes import canonical_dtype
-from reshard_planner.errors import InputError, LayoutError, SpecError, UnsupportedError
+from reshard_planner.errors import InputError, LayoutError, SpecError
 from reshard_planner.forms import convert
 from reshard_planner.intset import format_ints, parse_ints
-from reshard_planner.layout import Layout, Mesh
+from reshard_planner.layout import Layout, Mesh, Storage
 from reshard_planner.spec.sizes import parse_nbytes
-from reshard_planner.spec.values import Options, ReshardSpec, TensorSpec
+from reshard_planner.spec.storageform import (
+    StorageForm,
+    layout_storage,
+    shared_storage,
+    storage_to_dict,
+)
+from reshard_planner.spec.values import Options, ReshardSpec, Side, TensorSpec
 from reshard_planner.topology.form import from_form
 
 T = TypeVar("T")
 
 VERSION = 1
 """Version of the spec format."""
+
+SIDES: tuple[Side, Side] = ("src", "dst")
 
 
 class MeshForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,31 +37,18 @@ class MeshForm(msgspec.Struct, forbid_unknown_fields=True):
     axes: dict[str, int] | list[str] | None = None
 
 
-class StorageTileForm(msgspec.Struct, forbid_unknown_fields=True):
-    """One tile of fused storage."""
-
-    box: list[list[int]]
-    offset: int
-    strides: list[int]
-
-
-class StorageForm(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the tiles of some ranks lie in a fused local buffer."""
-
-    ranks: str | list[int]
-    buffer: str
-    shape: list[int]
-    tiles: list[StorageTileForm]
-
-
 class LayoutForm(msgspec.Struct, forbid_unknown_fields=True):
-    """One layout of one side of a tensor."""
+    """One layout of one side of a tensor, by placements, storage or both.
+
+    Storage is spelled out, or the name of one of the spec's ``storages``, whose buffers are named beside it.
+    """
 
     mesh: str
-    placements: list[str]
+    placements: list[str] | None = None
     shape: list[int] | None = None
     dtype: str | None = None
-    storage: list[StorageForm] | None = None
+    storage: str | list[StorageForm] | None = None
+    buffers: list[str] | None = None
 
 
 class TensorForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,6 +83,7 @@ class SpecForm(msgspec.Struct, forbid_unknown_fields=True):
     tensors: list[dict[str, Any]]
     topology: dict[str, Any] | None = None
     options: dict[str, Any] | None = None
+    storages: dict[str, Any] | None = None
 
 
 def spec_from_dict(raw: object, base: Path | None = None) -> ReshardSpec:
@@ -103,14 +99,25 @@ def spec_from_dict(raw: object, base: Path | None = None) -> ReshardSpec:
     form = convert(raw, SpecForm, "")
     if form.version != VERSION:
         raise SpecError(f"version is {form.version}; expected {VERSION}")
-    meshes = {name: _mesh(mesh, f"meshes.{name}") for name, mesh in form.meshes.items()}
-    tensors = [_tensor(tensor, meshes, f"tensors[{index}]") for index, tensor in enumerate(form.tensors)]
+    known = _Known(
+        {name: _mesh(mesh, f"meshes.{name}") for name, mesh in form.meshes.items()},
+        {name: shared_storage(each, f"storages.{name}") for name, each in (form.storages or {}).items()},
+    )
+    tensors = [_tensor(tensor, known, f"tensors[{index}]") for index, tensor in enumerate(form.tensors)]
     topology = None
     if form.topology is not None:
         used = {layout.mesh for tensor in tensors for layout in (*tensor.src, *tensor.dst)}
         ranks = max((rank for mesh in used for rank in mesh.ranks), default=0) + 1
         topology = from_form(form.topology, ranks, base or Path())
     return ReshardSpec(tensors, topology, _options(form.options))
+
+
+class _Known:
+    """What layouts refer to by name; equal layouts are one value."""
+
+    def __init__(self, meshes: dict[str, Mesh], storages: dict[str, Storage]) -> None:
+        self.meshes, self.storages = meshes, storages
+        self.layouts: dict[tuple[str, tuple[str, ...], str | None], Layout] = {}
 
 
 def _mesh(raw: object, path: str) -> Mesh:
@@ -140,10 +147,11 @@ def _shaped(ranks: list[Any], axes: dict[str, int] | list[str] | None) -> Mesh:
     return Mesh(ranks, list(axes))
 
 
-def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
+def _tensor(raw: object, known: _Known, path: str) -> TensorSpec:
     form = convert(raw, TensorForm, path)
     outer_dtype = _dtype(form.dtype, f"{path}.dtype")
     layouts: dict[str, list[Layout]] = {"src": [], "dst": []}
+    buffers: dict[str, list[tuple[str, ...]]] = {"src": [], "dst": []}
     shapes: dict[str, list[int] | None] = {}
     dtypes: dict[str, str | None] = {}
     for side, found in layouts.items():
@@ -151,7 +159,9 @@ def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
         for index, entry in enumerate(given if isinstance(given, list) else [given]):
             where = f"{path}.{side}[{index}]" if isinstance(given, list) else f"{path}.{side}"
             layout = convert(entry, LayoutForm, where)
-            found.append(_layout(layout, meshes, where))
+            one, names = _layout(layout, known, where)
+            found.append(one)
+            buffers[side].append(names or (form.name,))
             dtype = _dtype(layout.dtype, f"{where}.dtype")
             _agree(shapes, side, form.shape if layout.shape is None else layout.shape, f"{where}.shape")
             _agree(dtypes, side, dtype or outer_dtype, f"{where}.dtype")
@@ -172,6 +182,8 @@ def _tensor(raw: object, meshes: dict[str, Mesh], path: str) -> TensorSpec:
             dst_shape=shapes.get("dst"),
             dst_dtype=dtypes.get("dst"),
             cast=form.cast,
+            src_buffers=buffers["src"],
+            dst_buffers=buffers["dst"],
         )
     except InputError as error:
         raise type(error)(f"{path}: {error}") from None
@@ -191,16 +203,37 @@ def _agree(sides: dict[str, T | None], side: str, says: T | None, path: str) -> 
         raise SpecError(f"{path} is {says!r}, but another layout of the same side says {known!r}")
 
 
-def _layout(form: LayoutForm, meshes: dict[str, Mesh], path: str) -> Layout:
-    if form.mesh not in meshes:
-        known = ", ".join(meshes) or "none"
-        raise SpecError(f"{path}.mesh is {form.mesh!r}; expected one of the meshes ({known})")
-    if form.storage is not None:
-        raise UnsupportedError(f"{path}.storage: fused storage is not implemented yet; leave it out")
+def _layout(form: LayoutForm, known: _Known, path: str) -> tuple[Layout, tuple[str, ...]]:
+    """A layout, and the names of its buffers; none for one buffer of the tensor's name."""
+    if form.mesh not in known.meshes:
+        names = ", ".join(known.meshes) or "none"
+        raise SpecError(f"{path}.mesh is {form.mesh!r}; expected one of the meshes ({names})")
+    if form.placements is None and form.storage is None:
+        raise SpecError(f"{path} lacks the field 'placements'; expected it, or storage")
+    mesh = known.meshes[form.mesh]
+    storage, buffers = None, tuple(form.buffers or ())
+    if isinstance(form.storage, str):
+        if form.storage not in known.storages:
+            names = ", ".join(known.storages) or "none"
+            raise SpecError(f"{path}.storage is {form.storage!r}; expected one of the storages ({names})")
+        storage = known.storages[form.storage]
+    elif form.storage is not None:
+        if form.buffers is not None:
+            raise SpecError(f"{path} has the field 'buffers'; expected names in its storage only")
+        storage, buffers = layout_storage(form.storage, mesh, f"{path}.storage")
+    placements = tuple(_rejoin(form.placements or []))
+    shared = form.storage if isinstance(form.storage, str) else None
+    key = (form.mesh, placements, shared)
+    if key in known.layouts and (storage is None or shared):
+        return known.layouts[key], buffers
     try:
-        return Layout(meshes[form.mesh], _rejoin(form.placements))
+        layout = Layout(mesh, placements, storage)
     except LayoutError as error:
-        raise type(error)(f"{path}.placements: {error}") from None
+        field = f"{path}.placements" if storage is None else path
+        raise type(error)(f"{field}: {error}") from None
+    if storage is None or shared:
+        known.layouts[key] = layout
+    return layout, buffers
 
 
 def _rejoin(placements: list[str]) -> list[str]:
@@ -233,30 +266,22 @@ def _options(raw: object) -> Options:
 def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
     """The spec as plain data that :func:`spec_from_dict` reads back; meshes are named m0, m1, ..."""
     names: dict[Mesh, str] = {}
+    storages: dict[Storage, str] = {}
     for tensor in spec.tensors:
         for layout in (*tensor.src, *tensor.dst):
             names.setdefault(layout.mesh, f"m{len(names)}")
+            if layout.storage is not None:
+                storages.setdefault(layout.storage, f"s{len(storages)}")
     return {
         "version": VERSION,
         "meshes": {
             name: {"ranks": format_ints(mesh.ranks), "axes": dict(zip(mesh.axes, mesh.shape, strict=True))}
             for mesh, name in names.items()
         },
-        "tensors": [
-            {
-                "name": tensor.name,
-                "shape": list(tensor.shape),
-                "dtype": tensor.dtype,
-                **{
-                    side: [
-                        {"mesh": names[layout.mesh], "placements": [str(p) for p in layout.placements]}
-                        for layout in layouts
-                    ]
-                    for side, layouts in (("src", tensor.src), ("dst", tensor.dst))
-                },
-            }
-            for tensor in spec.tensors
-        ],
+        **(
+            {"storages": {name: storage_to_dict(each) for each, name in storages.items()}} if storages else {}
+        ),
+        "tensors": [_plain_tensor(tensor, names, storages) for tensor in spec.tensors],
         "topology": spec.topology.to_dict(),
         "options": {
             "strategy": spec.options.strategy,
@@ -269,3 +294,25 @@ def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
             "proxies": spec.options.proxies,
         },
     }
+
+
+def _plain_tensor(
+    tensor: TensorSpec, meshes: dict[Mesh, str], storages: dict[Storage, str]
+) -> dict[str, Any]:
+    converted = tensor.dst_dtype != tensor.dtype
+    plain: dict[str, Any] = {"name": tensor.name, "shape": list(tensor.shape)}
+    plain |= {"cast": True} if converted else {"dtype": tensor.dtype}
+    for side in SIDES:
+        plain[side] = []
+        for layout, names in zip(tensor.layouts(side), tensor.buffers(side), strict=True):
+            entry: dict[str, Any] = {"mesh": meshes[layout.mesh]}
+            if layout.placements or layout.storage is None:
+                entry["placements"] = list(map(str, layout.placements))
+            if layout.storage is not None:
+                entry["storage"] = storages[layout.storage]
+            if names != (tensor.name,):
+                entry["buffers"] = list(names)
+            if converted:
+                entry["dtype"] = tensor.side_dtype(side)
+            plain[side].append(entry)
+    return plain

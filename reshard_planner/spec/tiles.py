@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from operator import itemgetter
+from typing import TypeVar
 
 from reshard_planner.box import Box
 from reshard_planner.layout import Tile
-from reshard_planner.layout.intervals import Intervals
 from reshard_planner.spec.values import Side, TensorSpec
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class LocalTile:
-    """A tile and the buffer it lies in.
+class LocalBuffer:
+    """A local buffer of a rank, as those who give and receive buffers know it.
+
+    Attributes:
+        name: the name it goes by.
+        at: its position among the rank's buffers of that name: several layouts without storage may use one
+            name, and then each has a buffer of its own.
+        shape: extent per dimension, in elements.
+    """
+
+    name: str
+    at: int
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells the rank's buffers apart on one side."""
+        return self.name, self.at
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a tile that lies in one buffer.
 
     Attributes:
         buffer: position among the rank's buffers of this tensor and side.
@@ -27,77 +47,108 @@ class LocalTile:
     tile: Tile
 
 
+@dataclass(frozen=True, slots=True)
+class LocalTile:
+    """A tile of a rank, and where it lies: in one place, or in several with storage.
+
+    Attributes:
+        box: what it holds.
+        spans: disjoint parts that make it up.
+    """
+
+    box: Box
+    spans: tuple[Span, ...]
+
+
 class SideTiles:
     """The tiles of one tensor on one side.
 
-    A rank has one buffer per layout that it is part of, in the order of the layouts, and its tiles are
-    numbered through all of them in storage order. Plans name destination tiles by these numbers.
+    A rank's buffers are numbered through all layouts that it is part of, in the order of the layouts, and its
+    tiles through all buffers in storage order. Plans name destination tiles by these numbers.
     """
 
     def __init__(self, tensor: TensorSpec, side: Side) -> None:
-        self._partitions = tensor.partitions(side)
-        self._positions = [
-            {rank: position for position, rank in enumerate(partition.ranks.tolist())}
-            for partition in self._partitions
-        ]
+        self._tilings = tensor.tilings(side)
+        self._names = tensor.buffers(side)
+        self._stored = [layout.storage is not None for layout in tensor.layouts(side)]
+        self._members = [frozenset(tiling.ranks.tolist()) for tiling in self._tilings]
         self._tiles: dict[int, tuple[LocalTile, ...]] = {}
 
     def ranks(self) -> tuple[int, ...]:
         """Ranks that store part of the tensor on this side, ascending; some may store empty shards."""
-        return tuple(sorted({rank for positions in self._positions for rank in positions}))
+        return tuple(sorted(frozenset[int]().union(*self._members)))
 
-    def buffer_shapes(self, rank: int) -> tuple[tuple[int, ...], ...]:
-        """Shape in elements of each of the rank's buffers; none for a rank outside the meshes."""
-        return tuple(
-            partition.local_shape(rank)
-            for partition, positions in zip(self._partitions, self._positions, strict=True)
-            if rank in positions
-        )
+    def buffers(self, rank: int) -> tuple[LocalBuffer, ...]:
+        """The rank's buffers; none for a rank outside the meshes."""
+        found: list[LocalBuffer] = []
+        seen: dict[str, int] = {}
+        for number, (tiling, members) in enumerate(zip(self._tilings, self._members, strict=True)):
+            if rank in members:
+                for at, shape in tiling.buffers(rank):
+                    name = self._names[number][at]
+                    place = 0
+                    if not self._stored[number]:
+                        place = seen.get(name, 0)
+                        seen[name] = place + 1
+                    found.append(LocalBuffer(name, place, shape))
+        return tuple(found)
+
+    def expected(self, rank: int) -> dict[str, list[tuple[int, ...]]]:
+        """Shapes in elements of the rank's buffers by name."""
+        found: dict[str, dict[int, tuple[int, ...]]] = {}
+        for buffer in self.buffers(rank):
+            found.setdefault(buffer.name, {})[buffer.at] = buffer.shape
+        return {name: [shapes[at] for at in sorted(shapes)] for name, shapes in found.items()}
+
+    def pick(self, rank: int, by_name: Mapping[str, Sequence[T]]) -> list[T]:
+        """The rank's buffers of this tensor among all of its buffers on this side, all of which are given."""
+        return [by_name[buffer.name][buffer.at] for buffer in self.buffers(rank)]
 
     def count(self, rank: int) -> int:
         """Number of the rank's non-empty tiles."""
         return sum(
-            prod(map(len, partition.intervals(rank)))
-            for partition, positions in zip(self._partitions, self._positions, strict=True)
-            if rank in positions
+            tiling.count(rank)
+            for tiling, members in zip(self._tilings, self._members, strict=True)
+            if rank in members
         )
 
     def tiles(self, rank: int) -> tuple[LocalTile, ...]:
         """The rank's non-empty tiles through all of its buffers."""
         if rank not in self._tiles:
             found: list[LocalTile] = []
-            buffer = 0
-            for partition, positions in zip(self._partitions, self._positions, strict=True):
-                if rank in positions:
-                    found.extend(LocalTile(buffer, tile) for tile in partition.tiles(rank))
-                    buffer += 1
+            base = 0
+            for tiling, members in zip(self._tilings, self._members, strict=True):
+                if rank in members:
+                    spans = [Span(base + at, tile) for at, tile in tiling.local_tiles(rank)]
+                    joined = tiling.joined(rank)
+                    found.extend(LocalTile(box, tuple(spans[at] for at in parts)) for box, parts in joined)
+                    base += len(tiling.buffers(rank))
             self._tiles[rank] = tuple(found)
         return self._tiles[rank]
 
     def containing(self, rank: int, box: Box) -> tuple[int, ...]:
-        """Numbers of the rank's tiles that contain a non-empty box, ascending; at most one per buffer."""
-        found = []
+        """Numbers of the rank's tiles that contain a non-empty box, ascending."""
+        found: list[int] = []
         base = 0
-        for partition, positions in zip(self._partitions, self._positions, strict=True):
-            if rank not in positions:
-                continue
-            per_dim = partition.intervals(rank)
-            number = _number(per_dim, box)
-            if number is not None:
-                found.append(base + number)
-            base += prod(map(len, per_dim))
+        for tiling, members in zip(self._tilings, self._members, strict=True):
+            if rank in members:
+                found.extend(base + number for number in tiling.containing(rank, box))
+                base += tiling.count(rank)
         return tuple(found)
 
 
-def _number(per_dim: Sequence[Intervals], box: Box) -> int | None:
-    """Number of the tile that contains a box, among the products of the intervals; None if none does.
+def expected_buffers(
+    tensors: Sequence[TensorSpec], side: Side, rank: int
+) -> list[dict[str, list[tuple[int, ...]]]]:
+    """What a rank must give of every tensor on one side: shapes in elements, by name.
 
-    A shard's intervals ascend, so that along each dimension one can be found by bisection.
+    Of a tensor that it stores nothing of, that is nothing under its name, unless this is the name of another
+    tensor's buffer: pipeline stages number their layers alike.
     """
-    number = 0
-    for intervals, lo, hi in zip(per_dim, box.lo, box.hi, strict=True):
-        at = bisect_right(intervals, lo, key=itemgetter(0)) - 1
-        if at < 0 or hi > intervals[at][1]:
-            return None
-        number = number * len(intervals) + at
-    return number
+    found = [SideTiles(tensor, side).expected(rank) for tensor in tensors]
+    held = {name for own in found for name in own}
+    for tensor, own in zip(tensors, found, strict=True):
+        name = tensor.buffers(side)[0][0]
+        if not own and name not in held:
+            own[name] = []
+    return found

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
-from reshard_planner.dtypes import DTYPE_BITS, canonical_dtype
+from reshard_planner.dtypes import DTYPE_BITS, canonical_dtype, is_castable, wire_dtype
 from reshard_planner.errors import (
     DtypeMismatchError,
     InputError,
@@ -17,7 +17,7 @@ from reshard_planner.errors import (
     SpecError,
     UnsupportedError,
 )
-from reshard_planner.layout import Layout, Partition
+from reshard_planner.layout import Layout, Storage, Tiling
 from reshard_planner.topology import Ports, Topology
 
 Side = Literal["src", "dst"]
@@ -42,9 +42,13 @@ class TensorSpec:
     Attributes:
         name: unique within the spec.
         shape: global shape, in elements.
-        dtype: torch's name of the element type.
+        dtype: torch's name of the element type before.
         src: layouts that hold the tensor before; several layouts are copies of the same tensor.
-        dst: layouts that must hold it after, each whole.
+        dst: layouts that must hold it after: each the whole tensor, or what its storage says.
+        dst_dtype: torch's name of the element type after; elements are converted where it is another one.
+        src_buffers: per layout of ``src``, the names of the local buffers that its storage numbers; the
+            tensor's own name without storage.
+        dst_buffers: likewise for ``dst``.
     """
 
     name: str
@@ -52,6 +56,9 @@ class TensorSpec:
     dtype: str
     src: tuple[Layout, ...]
     dst: tuple[Layout, ...]
+    dst_dtype: str
+    src_buffers: tuple[tuple[str, ...], ...]
+    dst_buffers: tuple[tuple[str, ...], ...]
 
     def __init__(
         self,
@@ -64,6 +71,8 @@ class TensorSpec:
         dst_shape: Sequence[int] | None = None,
         dst_dtype: str | None = None,
         cast: bool = False,
+        src_buffers: Sequence[Sequence[str]] | None = None,
+        dst_buffers: Sequence[Sequence[str]] | None = None,
     ) -> None:
         """Check and normalise one tensor.
 
@@ -76,13 +85,16 @@ class TensorSpec:
             dst_shape: what the destination believes the shape to be; must be equal.
             dst_dtype: element type of the destination; another one than ``dtype`` needs ``cast``.
             cast: whether to convert between the two dtypes.
+            src_buffers: names of local buffers per layout of ``src``; the tensor's name each when None.
+            dst_buffers: likewise for ``dst``.
 
         Raises:
             SpecError: for an empty name, a negative size or an unknown dtype.
             LayoutError: if a layout does not fit the shape.
             ShapeMismatchError: if the two sides differ in shape.
             DtypeMismatchError: if the two sides differ in dtype and ``cast`` is not set.
-            UnsupportedError: for a cast, or a sub-byte dtype cut within a byte.
+            UnsupportedError: for a cast of other than floating-point types, or a sub-byte dtype cut within a
+                byte.
         """
         if not isinstance(name, str) or not name:
             raise SpecError(f"tensor name is {name!r}; expected a non-empty string")
@@ -106,40 +118,62 @@ class TensorSpec:
                 f"tensor {name!r}: source shape {list(sizes)} differs from destination shape"
                 f" {list(dst_shape)}; expected equal shapes"
             )
-        if dst_dtype is not None and canonical_dtype(dst_dtype) != kind:
+        final = kind if dst_dtype is None else canonical_dtype(dst_dtype)
+        if final != kind:
             if not cast:
                 raise DtypeMismatchError(
-                    f"tensor {name!r}: source dtype {kind} differs from destination dtype"
-                    f" {canonical_dtype(dst_dtype)}; set cast: true to convert, or make them equal"
+                    f"tensor {name!r}: source dtype {kind} differs from destination dtype {final}; set cast:"
+                    " true to convert, or make them equal"
                 )
-            raise UnsupportedError(
-                f"tensor {name!r}: cast from {kind} to {canonical_dtype(dst_dtype)} is not implemented yet;"
-                " convert before or after the reshard"
-            )
+            if not is_castable(kind, final):
+                raise UnsupportedError(
+                    f"tensor {name!r}: cast from {kind} to {final}; expected two real floating-point types"
+                )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "dtype", kind)
-        for side, given in (("src", src), ("dst", dst)):
+        object.__setattr__(self, "dst_dtype", final)
+        for side, given, names in (("src", src, src_buffers), ("dst", dst, dst_buffers)):
             layouts = (given,) if isinstance(given, Layout) else tuple(given)
-            object.__setattr__(self, side, _checked(name, side, layouts, sizes, kind))
+            normal = _checked(name, side, layouts, sizes, kind)
+            object.__setattr__(self, side, normal)
+            object.__setattr__(self, f"{side}_buffers", _named(name, side, normal, names))
+
+    @property
+    def wire_dtype(self) -> str:
+        """The element type in which the tensor travels, and in which its bytes are counted."""
+        return wire_dtype(self.dtype, self.dst_dtype)
 
     @property
     def bits(self) -> int:
-        """Bits of one element."""
-        return DTYPE_BITS[self.dtype]
+        """Bits of one element on its way."""
+        return DTYPE_BITS[self.wire_dtype]
 
     @property
     def nbytes(self) -> int:
-        """Size of the whole tensor in bytes."""
+        """Size of the whole tensor on its way, in bytes."""
         return prod(self.shape) * self.bits // 8
+
+    @property
+    def geometry(self) -> tuple[object, ...]:
+        """What routes depend on: tensors with equal ones are moved alike."""
+        return self.shape, self.bits, self.src, self.dst
+
+    def side_dtype(self, side: Side) -> str:
+        """The element type on one side."""
+        return self.dtype if side == "src" else self.dst_dtype
+
+    def buffers(self, side: Side) -> tuple[tuple[str, ...], ...]:
+        """Names of local buffers on one side, per layout."""
+        return self.src_buffers if side == "src" else self.dst_buffers
 
     def layouts(self, side: Side) -> tuple[Layout, ...]:
         """The layouts of one side."""
         return self.src if side == "src" else self.dst
 
-    def partitions(self, side: Side) -> tuple[Partition, ...]:
-        """The shards of one side, one partition per layout."""
-        return tuple(layout.partition(self.shape) for layout in self.layouts(side))
+    def tilings(self, side: Side) -> tuple[Tiling, ...]:
+        """Who stores what on one side, one tiling per layout."""
+        return tuple(layout.tiling(self.shape) for layout in self.layouts(side))
 
 
 def _checked(
@@ -152,20 +186,61 @@ def _checked(
     for layout in layouts:
         try:
             normal.append(layout.normalized(len(shape)))
-            partition = normal[-1].partition(shape)
+            tiling = normal[-1].tiling(shape)
         except LayoutError as error:
             raise type(error)(f"tensor {name!r}, {side}: {error}") from None
         if step > 1:
-            cuts = {
-                bound for dim in partition.shards[-1:] for shard in dim for lo_hi in shard for bound in lo_hi
-            }
+            cuts = tiling.cuts(len(shape) - 1) if shape else set()
             bad = next((cut for cut in sorted(cuts or {1} if not shape else cuts) if cut % step), None)
             if bad is not None:
                 raise UnsupportedError(
                     f"tensor {name!r}, {side}: dtype {dtype} is cut at element {bad} of its last dimension,"
                     f" within a byte; expected cuts at multiples of {step}"
                 )
+            if layout.storage is not None and not _whole_bytes(layout.storage, step):
+                raise UnsupportedError(
+                    f"tensor {name!r}, {side}: storage of dtype {dtype} does not keep rows in whole bytes;"
+                    f" expected offsets, strides and rows of multiples of {step}, and 1 as the last stride"
+                )
     return tuple(normal)
+
+
+def _whole_bytes(storage: Storage, step: int) -> bool:
+    """Whether rows of all tiles begin at whole bytes and have no gaps."""
+    return all(
+        tile.strides[-1] == 1
+        and not any(number % step for number in (tile.offset, *tile.strides[:-1], buffer.shape[-1]))
+        for entry in storage.entries
+        for buffer in entry
+        for tile in buffer.tiles
+    )
+
+
+def _named(
+    name: str, side: str, layouts: tuple[Layout, ...], given: Sequence[Sequence[str]] | None
+) -> tuple[tuple[str, ...], ...]:
+    """Names of the local buffers of every layout."""
+    names = [(name,)] * len(layouts) if given is None else [tuple(each) for each in given]
+    if len(names) != len(layouts):
+        raise SpecError(
+            f"tensor {name!r}: names of buffers are given for {len(names)} layouts of {side}; it has"
+            f" {len(layouts)}"
+        )
+    for layout, own in zip(layouts, names, strict=True):
+        for each in own:
+            if not isinstance(each, str) or not each:
+                raise SpecError(
+                    f"tensor {name!r}, {side}: buffer name is {each!r}; expected a non-empty string"
+                )
+        used = 1
+        if layout.storage is not None:
+            buffers = (buffer.buffer for entry in layout.storage.entries for buffer in entry)
+            used = max(buffers, default=-1) + 1
+        if len(own) < used or len(set(own)) != len(own):
+            raise SpecError(
+                f"tensor {name!r}, {side}: buffers are named {list(own)}; expected {used} distinct names"
+            )
+    return tuple(names)
 
 
 def byte_step(bits: int) -> int:
@@ -266,6 +341,9 @@ class ReshardSpec:
         object.__setattr__(self, "topology", topology)
         object.__setattr__(self, "options", Options() if options is None else options)
         self._check_ranks()
+        from reshard_planner.spec.sharing import check_buffers  # noqa: PLC0415 - it is made of tensors
+
+        check_buffers(members)
 
     def _check_ranks(self) -> None:
         Ports.of(self.topology, self.ranks)

@@ -6,16 +6,16 @@ computes with them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from reshard_executors.binding import SIDE_WORDS, LocalTensors
 from reshard_planner.errors import LocalShapeError
 from reshard_planner.ir.interpret import check_shapes
-from reshard_planner.ir.program import Place, storage_nbytes, tile_view
+from reshard_planner.ir.views import Place, storage_nbytes, tile_views
 from reshard_planner.spec import ReshardSpec, TensorSpec
-from reshard_planner.spec.tiles import SideTiles
+from reshard_planner.spec.tiles import SideTiles, expected_buffers
 from reshard_planner.spec.values import Side
 
 CARRIERS = {1: torch.uint8, 2: torch.bfloat16, 4: torch.int32, 8: torch.int64}
@@ -77,8 +77,10 @@ class LocalTiles:
         """Find them; none for a rank that needs nothing of the tensor."""
         self._carrier = carrier
         self._tiles = [
-            (entry.tile.box.slices(), tile_view(Place.DESTINATION, entry, entry.tile.box, tensor.bits))
+            (span.tile.box.slices(), view)
             for entry in SideTiles(tensor, "dst").tiles(rank)
+            for span in entry.spans
+            for view in tile_views(Place.DESTINATION, entry, span.tile.box, tensor.bits)
         ]
 
     def fill(self, full: torch.Tensor, destinations: Sequence[torch.Tensor]) -> None:
@@ -91,24 +93,29 @@ class LocalTiles:
 class LocalSide:
     """What one rank is given of one tensor on one side."""
 
-    def __init__(self, tensor: TensorSpec, rank: int, side: Side) -> None:
-        """Work out the expected shapes; none for a rank that takes no part."""
-        self._tensor, self._rank, self._side = tensor, rank, side
-        self._shapes = SideTiles(tensor, side).buffer_shapes(rank)
+    def __init__(
+        self, tensor: TensorSpec, rank: int, side: Side, shapes: Mapping[str, Sequence[tuple[int, ...]]]
+    ) -> None:
+        """Find its buffers, of which ``shapes`` are given by name; none for a rank that takes no part."""
+        self._rank, self._side = rank, side
+        self._tiles = SideTiles(tensor, side)
+        self._shapes = shapes
 
     def find(self, given: LocalTensors) -> tuple[torch.Tensor, ...]:
-        """The local tensors, one per layout that the rank is part of.
+        """The local tensors, one per buffer that the rank has.
 
         Raises:
             LocalShapeError: if one is missing, or has another shape than its layout gives.
         """
-        found = given.get(self._tensor.name, ())
-        locals_ = (found,) if isinstance(found, torch.Tensor) else tuple(found)
-        try:
-            check_shapes(self._tensor, self._rank, self._shapes, [tuple(local.shape) for local in locals_])
-        except LocalShapeError as error:
-            raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
-        return locals_
+        own = {}
+        for name, shapes in self._shapes.items():
+            found = given.get(name, ())
+            own[name] = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+            try:
+                check_shapes(name, self._rank, shapes, [tuple(local.shape) for local in own[name]])
+            except LocalShapeError as error:
+                raise LocalShapeError(f"{SIDE_WORDS[self._side]} {error}") from None
+        return tuple(self._tiles.pick(self._rank, own))
 
 
 class Parts:
@@ -126,13 +133,19 @@ class Parts:
             LocalTiles(tensor, rank, carrier)
             for tensor, carrier in zip(spec.tensors, self.carriers, strict=True)
         ]
-        self._sides = [
-            (LocalSide(tensor, rank, "src"), LocalSide(tensor, rank, "dst")) for tensor in spec.tensors
-        ]
+        self._sources, self._destinations = (
+            [
+                LocalSide(tensor, rank, side, shapes)
+                for tensor, shapes in zip(
+                    spec.tensors, expected_buffers(spec.tensors, side, rank), strict=True
+                )
+            ]
+            for side in SIDE_WORDS
+        )
 
     def find(
         self, sources: LocalTensors, destinations: LocalTensors
     ) -> tuple[list[tuple[torch.Tensor, ...]], list[tuple[torch.Tensor, ...]]]:
         """The local tensors that are given, by position of the tensor; see :meth:`LocalSide.find`."""
-        given = [source.find(sources) for source, _ in self._sides]
-        return given, [destination.find(destinations) for _, destination in self._sides]
+        given = [source.find(sources) for source in self._sources]
+        return given, [destination.find(destinations) for destination in self._destinations]

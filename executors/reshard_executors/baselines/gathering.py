@@ -31,7 +31,13 @@ def why_not_gathered(tensor: TensorSpec) -> str | None:
     where = f"tensor {tensor.name!r}"
     if tensor.bits < 8:
         return f"{where} has dtype {tensor.dtype}, which DTensor cannot shard below a byte"
+    if tensor.dst_dtype != tensor.dtype:
+        return (
+            f"{where} is converted from {tensor.dtype} to {tensor.dst_dtype}, which the baseline does not do"
+        )
     layout = tensor.src[0]
+    if layout.storage is not None:
+        return f"{where} has source storage, and DTensor knows placements alone"
     if not _ascends(layout.mesh.array()):
         return (
             f"{where} has the source ranks {list(layout.mesh.ranks)}, which do not ascend along every axis of"

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _boxes(tensor: TensorSpec, side: Side) -> dict[int, list[Box]]:
     """Boxes per rank in storage order; a rank with an empty shard has none."""
     tiles = SideTiles(tensor, side)
-    return {rank: [entry.tile.box for entry in tiles.tiles(rank)] for rank in tiles.ranks()}
+    return {rank: [entry.box for entry in tiles.tiles(rank)] for rank in tiles.ranks()}
 
 
 def _plain(tensor: TensorSpec, side: Side) -> dict[str, Any]:

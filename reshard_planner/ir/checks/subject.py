@@ -112,8 +112,8 @@ class Subject:
             if len(lent.layouts(side)) != len(own.layouts(side)):
                 return False
             for given, renamed in pairs:
-                ranks, right = given.partition(lent.shape).ranks, renamed.partition(own.shape).ranks
-                if given.mesh.shape != renamed.mesh.shape or given.placements != renamed.placements:
+                ranks, right = given.tiling(lent.shape).ranks, renamed.tiling(own.shape).ranks
+                if given.form != renamed.form:
                     return False
                 if not np.array_equal(ranks if names is None else names[ranks], right):
                     return False

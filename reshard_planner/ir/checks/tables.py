@@ -84,13 +84,7 @@ def _check_groups(subject: Subject) -> None:
             )
     for tensor, group in zip(spec.tensors, groups.group_of.tolist(), strict=True):
         known = samples[group]
-        same = (tensor.shape, tensor.bits, tensor.src, tensor.dst) == (
-            known.shape,
-            known.bits,
-            known.src,
-            known.dst,
-        )
-        if not same:
+        if tensor.geometry != known.geometry:
             raise TableError(
                 f"groups: tensors {known.name!r} and {tensor.name!r} of group {group} differ in geometry"
             )

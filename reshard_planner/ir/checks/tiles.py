@@ -32,22 +32,18 @@ class TileColumns:
         self._tensor, self._side = tensor, side
         dims = len(tensor.shape)
         columns: list[tuple[Ints, Ints, Ints, Ints]] = []
-        for number, partition in enumerate(tensor.partitions(side)):
-            # ranks with equal choices of shards are replicas and have the same tiles
-            key = np.zeros(len(partition.ranks), dtype=np.int64)
-            for dim, shards in enumerate(partition.shards):
-                key = key * len(shards) + partition.choice[:, dim]
-            _, sample, alike = np.unique(key, return_index=True, return_inverse=True)
-            tiles = [partition.tiles(rank) for rank in partition.ranks[sample].tolist()]
+        for number, tiling in enumerate(tensor.tilings(side)):
+            _, sample, alike = np.unique(tiling.alike, return_index=True, return_inverse=True)
+            tiles = [tiling.joined(rank) for rank in tiling.ranks[sample].tolist()]
             counts = np.array([len(found) for found in tiles], dtype=np.int64)
             starts = np.cumsum(counts) - counts
-            boxes = [tile.box for found in tiles for tile in found]
+            boxes = [box for found in tiles for box, _ in found]
             many = counts[alike]
             within = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
             at = np.repeat(starts[alike], many) + within
             columns.append(
                 (
-                    np.repeat(partition.ranks, many),
+                    np.repeat(tiling.ranks, many),
                     np.full(len(at), number, dtype=np.int64),
                     np.array([box.lo for box in boxes], dtype=np.int64).reshape(len(boxes), dims)[at],
                     np.array([box.hi for box in boxes], dtype=np.int64).reshape(len(boxes), dims)[at],
@@ -55,7 +51,7 @@ class TileColumns:
             )
         rank, buffer, lo, hi = (np.concatenate([column[i] for column in columns]) for i in range(4))
         order = np.lexsort((buffer, rank))
-        self.ranks: Ints = np.unique(np.concatenate([at.ranks for at in tensor.partitions(side)]))
+        self.ranks: Ints = np.unique(np.concatenate([at.ranks for at in tensor.tilings(side)]))
         self.rank, self.lo, self.hi = rank[order], lo[order], hi[order]
         self.first: Ints = np.append(np.searchsorted(self.rank, self.ranks), len(order))
         self.volume: Ints = np.prod(self.hi - self.lo, axis=1, dtype=np.int64)

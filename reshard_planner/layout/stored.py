@@ -1,0 +1,192 @@
+"""The tiling that storage spells out: boxes by rank, at any place of any buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.box import Box
+from reshard_planner.errors import LayoutError
+from reshard_planner.layout.storage import Entry, Storage, StoredBuffer
+from reshard_planner.layout.tile import Tile
+from reshard_planner.layout.tiling import NOTHING, Painted
+
+Ints = NDArray[np.int64]
+
+Joined = tuple[tuple[Box, tuple[int, ...]], ...]
+"""Boxes that are made of smaller ones, with the positions of those, in order of their first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Who stores what of one tensor, from the storage of its layout; see :class:`Tiling`.
+
+    Attributes:
+        ranks: the ranks of the mesh in row-major order, int64 of shape (ranks,).
+        alike: number of the entry of every rank, int64 of shape (ranks,).
+        storage: the entries.
+        entry_of: the same numbers by rank.
+        tiles_of: per entry, its boxes joined to larger ones, with positions among its tiles.
+        boxes: every distinct one of them with the ranks that store it, ascending.
+    """
+
+    ranks: Ints
+    alike: Ints
+    storage: Storage
+    entry_of: Mapping[int, int] = field(init=False, repr=False, compare=False)
+    tiles_of: tuple[Joined, ...] = field(init=False, repr=False, compare=False)
+    boxes: Mapping[Box, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        entry_of = dict(zip(self.ranks.tolist(), self.alike.tolist(), strict=True))
+        object.__setattr__(self, "entry_of", MappingProxyType(entry_of))
+        members: dict[int, list[int]] = {}
+        for rank, entry in entry_of.items():
+            members.setdefault(entry, []).append(rank)
+        holding: dict[Box, set[int]] = {}
+        tiles_of = tuple(
+            join_boxes([tile.box for buffer in entry for tile in buffer.tiles])
+            for entry in self.storage.entries
+        )
+        object.__setattr__(self, "tiles_of", tiles_of)
+        for number, ranks in members.items():
+            for box, _ in tiles_of[number]:
+                holding.setdefault(box, set()).update(ranks)
+        boxes = {box: tuple(sorted(ranks)) for box, ranks in holding.items()}
+        object.__setattr__(self, "boxes", MappingProxyType(boxes))
+
+    def _entry(self, rank: int) -> Entry:
+        return self.storage.entries[self.entry_of[rank]]
+
+    def buffers(self, rank: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """Number of the name, and shape in elements, of each local buffer of a rank of the mesh."""
+        return tuple((buffer.buffer, buffer.shape) for buffer in self._entry(rank))
+
+    def local_tiles(self, rank: int) -> tuple[tuple[int, Tile], ...]:
+        """The boxes of a rank in storage order, each with the position of its buffer."""
+        entry = self._entry(rank)
+        return tuple((position, tile) for position, buffer in enumerate(entry) for tile in buffer.tiles)
+
+    def joined(self, rank: int) -> Joined:
+        """The boxes that plans know, with positions in :meth:`local_tiles`."""
+        return self.tiles_of[self.entry_of[rank]]
+
+    def count(self, rank: int) -> int:
+        """Number of the rank's joined boxes."""
+        return len(self.joined(rank))
+
+    def containing(self, rank: int, box: Box) -> tuple[int, ...]:
+        """Numbers of the rank's joined boxes that contain a non-empty box, ascending."""
+        return tuple(number for number, (own, _) in enumerate(self.joined(rank)) if own.contains(box))
+
+    def cuts(self, dim: int) -> set[int]:
+        """Where joined boxes begin or end along a dimension."""
+        return {bound for box in self.boxes for bound in (box.lo[dim], box.hi[dim])}
+
+    def paint(self, cuts: list[Ints], extents: tuple[int, ...]) -> tuple[Painted, ...]:
+        """Colour atoms by the joined boxes that they lie in; where those overlap, in different colourings."""
+        keys: list[Ints] = []
+        ranks: list[dict[int, tuple[int, ...]]] = []
+        bounds = []
+        for dim, cut in enumerate(cuts):
+            lo = np.searchsorted(cut, [box.lo[dim] for box in self.boxes]).tolist()
+            hi = np.searchsorted(cut, [box.hi[dim] for box in self.boxes]).tolist()
+            bounds.append([slice(*ends) for ends in zip(lo, hi, strict=True)])
+        regions = list(zip(*bounds, strict=True)) if bounds else [() for _ in self.boxes]
+        for number, (region, holding) in enumerate(zip(regions, self.boxes.values(), strict=True)):
+            free = (at for at, key in enumerate(keys) if (key[region] == NOTHING).all())
+            at = next(free, len(keys))
+            if at == len(keys):
+                keys.append(np.full(extents, NOTHING, dtype=np.int64))
+                ranks.append({NOTHING: ()})
+            keys[at][region] = number
+            ranks[at][number] = holding
+        return tuple(Painted(key.reshape(-1), owners) for key, owners in zip(keys, ranks, strict=True))
+
+
+def join_boxes(boxes: Sequence[Box]) -> Joined:
+    """Join boxes that are neighbours along one dimension and agree in all others, as long as there are any.
+
+    What is planned does not depend on where bytes lie: experts in buffers of their own are one box, and so
+    are the query heads of all groups of a rank.
+
+    >>> join_boxes([Box((0, 0), (1, 4)), Box((2, 0), (3, 4)), Box((1, 0), (2, 4))])
+    ((Box(lo=(0, 0), hi=(3, 4)), (0, 1, 2)),)
+    """
+    found: list[tuple[Box, tuple[int, ...]]] = [(box, (position,)) for position, box in enumerate(boxes)]
+    count = 0
+    while len(found) != count:
+        count = len(found)
+        for dim in range(boxes[0].ndim if boxes else 0):
+            found = _join_along(found, dim)
+    return tuple(sorted(found, key=lambda each: each[1]))
+
+
+def _join_along(found: Iterable[tuple[Box, tuple[int, ...]]], dim: int) -> list[tuple[Box, tuple[int, ...]]]:
+    done: list[tuple[Box, tuple[int, ...]]] = []
+    ends: dict[tuple[tuple[int, ...], tuple[int, ...], int], int] = {}
+    for box, positions in sorted(found, key=lambda each: (each[0].lo[dim], each[1])):
+        across = ((*box.lo[:dim], *box.lo[dim + 1 :]), (*box.hi[:dim], *box.hi[dim + 1 :]))
+        at = ends.pop((*across, box.lo[dim]), None)
+        if at is None:
+            at = len(done)
+            done.append((box, positions))
+        else:
+            before, others = done[at]
+            merged = before.replace(dim, before.lo[dim], box.hi[dim])
+            done[at] = (merged, tuple(sorted((*others, *positions))))
+        ends[(*across, box.hi[dim])] = at
+    return done
+
+
+def check_storage(storage: Storage, shape: tuple[int, ...]) -> None:
+    """Check that all tiles are boxes of a tensor and lie in their buffers.
+
+    Args:
+        storage: what is checked.
+        shape: global shape of the tensor, in elements.
+
+    Raises:
+        LayoutError: naming box, buffer and what would be right.
+    """
+    for entry in storage.entries:
+        for buffer in entry:
+            if buffer.buffer < 0:
+                raise LayoutError(f"storage names buffer number {buffer.buffer}; expected 0 or more")
+            if min(buffer.shape, default=0) < 0:
+                raise LayoutError(f"storage has a buffer of shape {list(buffer.shape)}; expected 0 or more")
+            for tile in buffer.tiles:
+                _check_tile(tile, buffer, shape)
+
+
+def _check_tile(tile: Tile, buffer: StoredBuffer, shape: tuple[int, ...]) -> None:
+    box = tile.box
+    if not len(box.lo) == len(box.hi) == len(shape):
+        raise LayoutError(
+            f"storage has a box of {len(box.lo)} dimensions; the tensor has {len(shape)}: {list(shape)}"
+        )
+    if any(not 0 <= lo < hi <= size for lo, hi, size in zip(box.lo, box.hi, shape, strict=True)):
+        raise LayoutError(f"storage has the box {box}; expected a non-empty one within {list(shape)}")
+    if len(tile.strides) != len(shape):
+        raise LayoutError(
+            f"storage has {len(tile.strides)} strides for the box {box}; expected {len(shape)}, one for each"
+            " dimension"
+        )
+    if tile.offset < 0 or min(tile.strides, default=0) < 0:
+        raise LayoutError(
+            f"storage has offset {tile.offset} and strides {list(tile.strides)} for the box {box}; expected 0"
+            " or more"
+        )
+    last = tile.offset + sum(
+        (extent - 1) * stride for extent, stride in zip(box.shape, tile.strides, strict=True)
+    )
+    if last >= prod(buffer.shape):
+        raise LayoutError(
+            f"storage puts the last element of the box {box} at {last}; its buffer of shape"
+            f" {list(buffer.shape)} has {prod(buffer.shape)} elements"
+        )

@@ -1,0 +1,180 @@
+"""Fused buffers: tensors that share one agree on it, and no two of them write the same place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reshard_planner.errors import SpecError, UnsupportedError
+from reshard_planner.layout import Layout, Tile
+from reshard_planner.layout.partition import row_major_strides
+from reshard_planner.spec.values import Side, TensorSpec
+
+Ints = NDArray[np.int64]
+
+SIDES: tuple[Side, Side] = ("src", "dst")
+
+MAX_RUNS = 2**24
+"""Most runs of neighbouring elements that the tiles of one local buffer may consist of."""
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """A tensor that has a buffer of some name in one of its layouts.
+
+    Attributes:
+        tensor: the tensor.
+        layout: the layout.
+        number: number of the name in the layout's storage.
+    """
+
+    tensor: TensorSpec
+    layout: Layout
+    number: int
+
+    def pattern(self, side: Side) -> Hashable:
+        """All that the checks depend on."""
+        return self.layout, self.number, self.tensor.shape, self.tensor.side_dtype(side)
+
+    def kinds(self) -> Iterator[tuple[int, int]]:
+        """Every rank that has the buffer, with a number that is equal for ranks that store the same."""
+        tiling = self.layout.tiling(self.tensor.shape)
+        if self.layout.storage is None:
+            yield from zip(tiling.ranks.tolist(), tiling.alike.tolist(), strict=True)
+            return
+        holding = [
+            any(buffer.buffer == self.number for buffer in entry) for entry in self.layout.storage.entries
+        ]
+        for rank, kind in zip(tiling.ranks.tolist(), tiling.alike.tolist(), strict=True):
+            if holding[kind]:
+                yield rank, kind
+
+    def local(self, rank: int) -> tuple[tuple[int, ...], list[Tile]]:
+        """Shape of the rank's buffer, and the tensor's tiles in it."""
+        tiling = self.layout.tiling(self.tensor.shape)
+        [(at, shape)] = [
+            (at, shape) for at, (number, shape) in enumerate(tiling.buffers(rank)) if number == self.number
+        ]
+        return shape, [tile for place, tile in tiling.local_tiles(rank) if place == at]
+
+
+def check_buffers(tensors: Iterable[TensorSpec]) -> None:
+    """Check all local buffers that storage describes or that have names of their own.
+
+    Layers of a model are alike: each kind of sharing is looked at once.
+
+    Raises:
+        SpecError: if tensors differ in shape or dtype of a buffer that they share on a rank, or two tiles
+            take one place of a destination buffer; naming buffer, rank and tensors.
+        UnsupportedError: if tiles consist of too many runs to be compared.
+    """
+    tensors = tuple(tensors)
+    for side in SIDES:
+        users: dict[str, list[_User]] = {}
+        fused: set[str] = set()
+        for tensor in tensors:
+            for layout, names in zip(tensor.layouts(side), tensor.buffers(side), strict=True):
+                for number, name in enumerate(names):
+                    users.setdefault(name, []).append(_User(tensor, layout, number))
+                    if layout.storage is not None or name != tensor.name:
+                        fused.add(name)
+        known: set[Hashable] = set()
+        for name, sharing in users.items():
+            pattern = tuple(user.pattern(side) for user in sharing) if name in fused else ()
+            if pattern and pattern not in known:
+                known.add(pattern)
+                _check_buffer(name, side, sharing)
+
+
+def _check_buffer(name: str, side: Side, users: Sequence[_User]) -> None:
+    by_rank: dict[int, list[tuple[int, int]]] = {}
+    for number, user in enumerate(users):
+        for rank, kind in user.kinds():
+            by_rank.setdefault(rank, []).append((number, kind))
+    known: set[tuple[tuple[int, int], ...]] = set()
+    for rank, found in by_rank.items():
+        if tuple(found) not in known:
+            known.add(tuple(found))
+            _check_local(f"{side} buffer {name!r}, rank {rank}", side, rank, [users[at] for at, _ in found])
+
+
+def _check_local(where: str, side: Side, rank: int, users: Sequence[_User]) -> None:
+    first, *others = users
+    shape, _ = first.local(rank)
+    for other in others:
+        have = other.local(rank)[0]
+        if have != shape:
+            raise SpecError(
+                f"{where}: tensor {first.tensor.name!r} says that its shape is {list(shape)}, tensor"
+                f" {other.tensor.name!r} {list(have)}; expected it equal"
+            )
+        if other.tensor.side_dtype(side) != first.tensor.side_dtype(side):
+            raise SpecError(
+                f"{where}: tensor {first.tensor.name!r} has dtype {first.tensor.side_dtype(side)}, tensor"
+                f" {other.tensor.name!r} {other.tensor.side_dtype(side)}; expected it equal"
+            )
+        if all(user.layout.storage is None for user in (first, other)):
+            raise SpecError(
+                f"{where}: it is the whole buffer of tensor {first.tensor.name!r} and of"
+                f" {other.tensor.name!r}; expected different names, or storage that says where each lies"
+            )
+    if side == "dst":
+        _check_places(where, rank, users)
+
+
+def _check_places(where: str, rank: int, users: Sequence[_User]) -> None:
+    starts, stops, owners = [], [], []
+    total = 0
+    for number, user in enumerate(users):
+        for tile in user.local(rank)[1]:
+            count, length = _runs(tile)
+            total += count
+            if total > MAX_RUNS:
+                raise UnsupportedError(
+                    f"{where}: tiles of tensor {user.tensor.name!r} consist of more than {MAX_RUNS} runs of"
+                    " neighbouring elements; expected fewer, as with the last dimension dense"
+                )
+            begin = _run_starts(tile, count)
+            starts.append(begin)
+            stops.append(begin + length)
+            owners.append(np.full(len(begin), number))
+    if not starts:
+        return
+    start, stop, owner = (np.concatenate(columns) for columns in (starts, stops, owners))
+    order = np.argsort(start, kind="stable")
+    twice = np.flatnonzero(start[order][1:] < stop[order][:-1])
+    if len(twice):
+        names = [users[int(owner[order[at]])].tensor.name for at in (twice[0], twice[0] + 1)]
+        raise SpecError(
+            f"{where}: element {int(start[order[twice[0] + 1]])} is the place of two elements, of tensor"
+            f" {names[0]!r} and of {names[1]!r}; expected a place of its own for each"
+        )
+
+
+def _dense_dims(tile: Tile) -> int:
+    """How many dimensions there are from the first on before the rest of a tile is one run."""
+    shape = tile.box.shape
+    dense = row_major_strides(shape)
+    count = len(shape)
+    while count and (shape[count - 1] == 1 or tile.strides[count - 1] == dense[count - 1]):
+        count -= 1
+    return count
+
+
+def _runs(tile: Tile) -> tuple[int, int]:
+    """Number of runs of neighbouring elements, and their length."""
+    outer = _dense_dims(tile)
+    return prod(tile.box.shape[:outer]), prod(tile.box.shape[outer:])
+
+
+def _run_starts(tile: Tile, count: int) -> Ints:
+    outer = _dense_dims(tile)
+    starts = np.full(1, tile.offset, dtype=np.int64)
+    for extent, stride in zip(tile.box.shape[:outer], tile.strides[:outer], strict=True):
+        steps = np.arange(extent, dtype=np.int64) * stride
+        starts = (starts[:, None] + steps).reshape(-1)
+    return starts.reshape(count)
