@@ -3,6 +3,7 @@
 ReshardError
 +-- InputError                 bad input: the CLI exits 2
 |   +-- SpecError              a spec or option field is missing, unknown or of the wrong type
+|   +-- ModelError             a configuration, list or checkpoint does not say what parameters a model has
 |   +-- LayoutError            a mesh or its placements cannot describe the tensor
 |   |   +-- PlacementError     a placement that is not supported (Partial)
 |   +-- ShapeMismatchError     source and destination shapes differ
@@ -35,6 +36,10 @@ class InputError(ReshardError):
 
 class SpecError(InputError):
     """A field of a spec or an option is missing, unknown, or of the wrong type or value."""
+
+
+class ModelError(InputError):
+    """A configuration, a list or the files of a checkpoint do not say what parameters a model has."""
 
 
 class LayoutError(InputError):

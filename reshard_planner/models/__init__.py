@@ -1,0 +1,1 @@
+"""Models: their parameters, and how training and inference frameworks store them."""

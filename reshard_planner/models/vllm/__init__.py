@@ -1,0 +1,5 @@
+"""vLLM: tensor, data and expert parallelism."""
+
+from reshard_planner.models.vllm.parallelism import Vllm
+
+__all__ = ["Vllm"]
