@@ -265,9 +265,12 @@ def vllm(
                 (0, 1),
                 formulas.experts_of_vllm(model.experts, e, ep, redundant, expert_placement),
             )
+        # an engine of several data parallel ranks spreads tokens over them, and shared experts are whole
+        shared = (0, 1) if ep > tp > 1 else (t, tp)
         for layer in range(model.layers):
             for name, made in (
                 *_vllm_layer(numbers, model, layer, t, tp),
+                *_vllm_shared(numbers, layer, *shared),
                 *_vllm_experts(numbers, layer, tensor, experts),
             ):
                 found[f"model.layers.{layer}.{name}"] = made
@@ -303,7 +306,6 @@ def _vllm_layer(numbers: Numbers, model: Model, layer: int, t: int, tp: int) -> 
             rows = [(role + suffix, row) for role, row in rows]
             yield f"self_attn.qkv_proj.{name}", numbers.full_rows(layer, rows)
         yield from _gate_up(numbers, layer, "", suffix, t, tp, f"mlp.gate_up_proj.{name}")
-    yield from _gate_up(numbers, layer, "shared_", "", t, tp, "mlp.shared_expert.gate_up_proj.weight")
     yield from _split(
         numbers,
         layer,
@@ -316,9 +318,13 @@ def _vllm_layer(numbers: Numbers, model: Model, layer: int, t: int, tp: int) -> 
         {
             roles.O: "self_attn.o_proj.weight",
             roles.DOWN: "mlp.down_proj.weight",
-            roles.SHARED_DOWN: "mlp.shared_expert.down_proj.weight",
         },
     )
+
+
+def _vllm_shared(numbers: Numbers, layer: int, t: int, tp: int) -> Named:
+    yield from _gate_up(numbers, layer, "shared_", "", t, tp, "mlp.shared_expert.gate_up_proj.weight")
+    yield from _split(numbers, layer, t, tp, {}, {roles.SHARED_DOWN: "mlp.shared_expert.down_proj.weight"})
 
 
 def _vllm_experts(numbers: Numbers, layer: int, tensor: tuple[int, int], experts: Sequence[int]) -> Named:
@@ -327,8 +333,8 @@ def _vllm_experts(numbers: Numbers, layer: int, tensor: tuple[int, int], experts
         rows, own = formulas.gate_up(size, *tensor), formulas.columns(size, *tensor)
         first = [expert_matrix(numbers, layer, expert, rows, hidden, size) for expert in experts]
         second = [down_matrix(numbers, layer, expert, hidden, own) for expert in experts]
-        yield "mlp.experts.w13_weight", np.stack(first)
-        yield "mlp.experts.w2_weight", np.stack(second)
+        yield "mlp.experts.routed_experts.w13_weight", np.stack(first)
+        yield "mlp.experts.routed_experts.w2_weight", np.stack(second)
 
 
 COLUMN_PARALLEL = frozenset(

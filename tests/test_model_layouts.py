@@ -327,6 +327,8 @@ def test_vllm_holds_every_element_as_often_as_heads_and_experts_repeat(case):
             wanted = parallelism.dp * max(1, parallelism.tp // model.kv_heads)
         if parameter.role == roles.MTP_PROJECTION:
             wanted = parallelism.gpus
+        if parameter.role.startswith("shared_") and parallelism.ep > parallelism.tp > 1:
+            wanted = parallelism.gpus
         if parameter.role.startswith("expert_") and parallelism.ep > 1:
             again = Counter(slot % model.experts for slot in range(parallelism.redundant))
             copies = np.array([1 + again[expert] for expert in range(model.experts)])
@@ -475,7 +477,9 @@ def test_experts_lie_as_gate_then_up():
             assert (local(model, separate, values, rank, f"{name}{slot}") == both[2 * rank + slot]).all()
         halves = [np.split(part, 2, axis=1)[rank] for part in (gate, up)]
         wanted = np.concatenate(halves, axis=1)
-        assert (local(model, vllm, values, rank, "model.layers.0.mlp.experts.w13_weight") == wanted).all()
+        assert (
+            local(model, vllm, values, rank, "model.layers.0.mlp.experts.routed_experts.w13_weight") == wanted
+        ).all()
         assert (local(model, stacked, values, rank, name) == wanted[:2]).all()
         assert (local(model, stacked, values, 2 + rank, name) == wanted[2:]).all()
 

@@ -19,10 +19,12 @@ class Placed:
         layout: which rank stores which part. Parameters of equal geometry on the same ranks share one object.
         buffers: names of the local buffers that the storage of the layout numbers; one name for a layout of
             plain placements.
+        dtype: element type in which the framework keeps it, whatever it has others in; None for no such rule.
     """
 
     layout: Layout
     buffers: tuple[str, ...]
+    dtype: str | None = None
 
 
 class Parallelism(Protocol):

@@ -143,3 +143,43 @@ MTP_NORM = "mtp_norm"
 FEED_FORWARD = frozenset((GATE, UP, DOWN, EXPERT_GATE, EXPERT_UP, EXPERT_GATE_UP, EXPERT_DOWN))
 """What hybrid refits move by reshard: projections of dense and routed feed-forward parts, without shared
 experts (NeMo RL, nccl-reshard-refit)."""
+
+KINDS: dict[str, frozenset[str]] = {
+    "embedding and head": frozenset((EMBEDDING, HEAD)),
+    "attention": frozenset(
+        (
+            Q,
+            K,
+            V,
+            O,
+            Q_BIAS,
+            K_BIAS,
+            V_BIAS,
+            O_BIAS,
+            Q_A,
+            Q_B,
+            KV_A,
+            KV_B,
+            Q_A_BIAS,
+            KV_A_BIAS,
+            ATTENTION_GATE,
+        )
+    ),
+    "linear attention": frozenset(
+        (GDN_QKV, GDN_Z, GDN_B, GDN_A, GDN_CONV, GDN_A_LOG, GDN_DT_BIAS, KDA_Q, KDA_K, KDA_V, KDA_G)
+    )
+    | frozenset((KDA_Q_CONV, KDA_K_CONV, KDA_V_CONV, KDA_F_A, KDA_F_B, KDA_B, KDA_A_LOG, KDA_DT_BIAS))
+    | frozenset((KDA_G_A, KDA_G_B)),
+    "dense feed-forward": frozenset((GATE, UP, DOWN, GATE_BIAS, UP_BIAS, DOWN_BIAS)),
+    "routed experts": frozenset((EXPERT_GATE, EXPERT_UP, EXPERT_GATE_UP, EXPERT_DOWN)),
+    "shared experts": frozenset((SHARED_GATE, SHARED_UP, SHARED_DOWN, SHARED_ROUTER)),
+    "router and latent": frozenset((ROUTER, ROUTER_BIAS, LATENT_DOWN, LATENT_UP)),
+}
+"""Roles by what people ask of a model; all others are norms and the like."""
+
+OTHERS = "norms and other"
+
+
+def kind_of(role: str) -> str:
+    """The kind of a role; the output projection counts as attention in every kind of layer."""
+    return next((kind for kind, roles in KINDS.items() if role in roles), OTHERS)

@@ -52,12 +52,11 @@ def build_spec(
         options: how to compile.
 
     Returns:
-        One tensor per parameter, under its name, with layouts whose storage names the frameworks' own buffers.
-        Its dtype is that of each side, converted where they differ.
+        One tensor per parameter, under its name, with layouts whose storage names the frameworks' own
+        buffers. Its dtype is that of each side, converted where they differ.
 
     Raises:
-        SpecError: if the model cannot be spread like that, a group is missing, or a parameter cannot be
-            converted.
+        SpecError: if the model cannot be spread like that, or groups that serve differ in a dtype.
         TopologyError: if a rank has no GPU in the topology.
     """
     if not serve:
@@ -65,40 +64,42 @@ def build_spec(
     ranks = assign_ranks(train, serve)
     before = train.place(model, ranks[0])
     after = [group.place(model, own) for group, own in zip(serve, ranks[1:], strict=True)]
-    dtypes = {group.dtype for group in serve}
-    if len(dtypes) > 1:
-        shown = ", ".join(sorted(str(dtype or "that of each parameter") for dtype in dtypes))
-        raise SpecError(f"serve has groups of dtypes {shown}; expected one for all of them")
-    tensors = [
-        _tensor(
-            parameter,
-            before[parameter.name],
-            [placed for group in after for placed in group[parameter.name]],
-            (train.dtype, serve[0].dtype),
-        )
-        for parameter in model.parameters
-    ]
+    tensors = []
+    for parameter in model.parameters:
+        src = [(placed, train) for placed in before[parameter.name]]
+        dst = [
+            (placed, group) for group, own in zip(serve, after, strict=True) for placed in own[parameter.name]
+        ]
+        tensors.append(_tensor(parameter, src, dst))
     return ReshardSpec(tensors, topology, options)
 
 
 def _tensor(
     parameter: Parameter,
-    src: Sequence[Placed],
-    dst: Sequence[Placed],
-    dtypes: tuple[str | None, str | None],
+    src: Sequence[tuple[Placed, Parallelism]],
+    dst: Sequence[tuple[Placed, Parallelism]],
 ) -> TensorSpec:
-    before, after = (
-        dtype if dtype is not None and is_castable(parameter.dtype, dtype) else parameter.dtype
-        for dtype in dtypes
-    )
     return TensorSpec(
         parameter.name,
         parameter.shape,
-        before,
-        [placed.layout for placed in src],
-        [placed.layout for placed in dst],
-        dst_dtype=after,
+        _dtype(parameter, "train", src),
+        [placed.layout for placed, _ in src],
+        [placed.layout for placed, _ in dst],
+        dst_dtype=_dtype(parameter, "serve", dst),
         cast=True,
-        src_buffers=[placed.buffers for placed in src],
-        dst_buffers=[placed.buffers for placed in dst],
+        src_buffers=[placed.buffers for placed, _ in src],
+        dst_buffers=[placed.buffers for placed, _ in dst],
     )
+
+
+def _dtype(parameter: Parameter, field: str, sides: Sequence[tuple[Placed, Parallelism]]) -> str:
+    """Element type of a parameter on one side: the framework's for this one, for all, or its own."""
+    found = set()
+    for placed, group in sides:
+        wanted = placed.dtype or group.dtype or parameter.dtype
+        found.add(wanted if is_castable(parameter.dtype, wanted) else parameter.dtype)
+    if len(found) > 1:
+        raise SpecError(
+            f"{field}: groups have {parameter.name} in dtypes {' and '.join(sorted(found))}; expected one"
+        )
+    return found.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.errors import SpecError, UnsupportedError
-from reshard_planner.layout import Layout, Tile
+from reshard_planner.layout import Layout, Mesh, Tile
 from reshard_planner.layout.partition import row_major_strides
 from reshard_planner.spec.values import Side, TensorSpec
 
@@ -36,22 +36,19 @@ class _User:
     layout: Layout
     number: int
 
-    def pattern(self, side: Side) -> Hashable:
-        """All that the checks depend on."""
-        return self.layout, self.number, self.tensor.shape, self.tensor.side_dtype(side)
+    def form(self, side: Side) -> Hashable:
+        """All that the checks depend on, but for which ranks they are."""
+        return self.layout.form, self.number, self.tensor.shape, self.tensor.side_dtype(side)
 
-    def kinds(self) -> Iterator[tuple[int, int]]:
-        """Every rank that has the buffer, with a number that is equal for ranks that store the same."""
+    def kinds(self) -> tuple[Ints, Ints]:
+        """Every rank, and a number that is equal for those that store the same; -1 without the buffer."""
         tiling = self.layout.tiling(self.tensor.shape)
         if self.layout.storage is None:
-            yield from zip(tiling.ranks.tolist(), tiling.alike.tolist(), strict=True)
-            return
-        holding = [
-            any(buffer.buffer == self.number for buffer in entry) for entry in self.layout.storage.entries
-        ]
-        for rank, kind in zip(tiling.ranks.tolist(), tiling.alike.tolist(), strict=True):
-            if holding[kind]:
-                yield rank, kind
+            return tiling.ranks, tiling.alike
+        holding = np.array(
+            [any(buffer.buffer == self.number for buffer in entry) for entry in self.layout.storage.entries]
+        )
+        return tiling.ranks, np.where(holding[tiling.alike], tiling.alike, -1)
 
     def local(self, rank: int) -> tuple[tuple[int, ...], list[Tile]]:
         """Shape of the rank's buffer, and the tensor's tiles in it."""
@@ -83,23 +80,64 @@ def check_buffers(tensors: Iterable[TensorSpec]) -> None:
                     if layout.storage is not None or name != tensor.name:
                         fused.add(name)
         known: set[Hashable] = set()
-        for name, sharing in users.items():
-            pattern = tuple(user.pattern(side) for user in sharing) if name in fused else ()
-            if pattern and pattern not in known:
-                known.add(pattern)
-                _check_buffer(name, side, sharing)
+        apart: set[Hashable] = set()
+        meetings = ((name, group) for name in sorted(fused) for group in _meeting(users[name]))
+        for where, group in meetings:
+            form = tuple(user.form(side) for user in group)
+            # of ranks that are not the same in all layouts, more than the form is needed
+            key = form if _one_mesh(group) else (form, tuple(user.layout.mesh for user in group))
+            if key not in known:
+                known.add(key)
+                _check_buffer(where, side, group, apart)
 
 
-def _check_buffer(name: str, side: Side, users: Sequence[_User]) -> None:
-    by_rank: dict[int, list[tuple[int, int]]] = {}
-    for number, user in enumerate(users):
-        for rank, kind in user.kinds():
-            by_rank.setdefault(rank, []).append((number, kind))
-    known: set[tuple[tuple[int, int], ...]] = set()
-    for rank, found in by_rank.items():
-        if tuple(found) not in known:
-            known.add(tuple(found))
-            _check_local(f"{side} buffer {name!r}, rank {rank}", side, rank, [users[at] for at, _ in found])
+def _one_mesh(users: Sequence[_User]) -> bool:
+    return all(user.layout.mesh == users[0].layout.mesh for user in users)
+
+
+def _meeting(users: Sequence[_User]) -> list[list[_User]]:
+    """Users by the ranks that they share: pipeline stages use one name for layers of their own."""
+    groups: list[tuple[frozenset[int], list[_User]]] = []
+    by_mesh: dict[Mesh, list[_User]] = {}
+    for user in users:
+        by_mesh.setdefault(user.layout.mesh, []).append(user)
+    for mesh, own in by_mesh.items():
+        ranks, together = frozenset(mesh.ranks), list(own)
+        apart = []
+        for others, members in groups:
+            if ranks.isdisjoint(others):
+                apart.append((others, members))
+            else:
+                ranks, together = ranks | others, [*members, *together]
+        groups = [*apart, (ranks, together)]
+    return [members for _, members in groups]
+
+
+def _check_buffer(name: str, side: Side, users: Sequence[_User], apart: set[Hashable]) -> None:
+    """Check one buffer on all ranks; ``apart`` has the places that are known to be apart."""
+    columns = [user.kinds() for user in users]
+    ranks = columns[0][0] if _one_mesh(users) else np.unique(np.concatenate([own for own, _ in columns]))
+    kinds = np.full((len(ranks), len(users)), -1, dtype=np.int64)
+    at = {rank: position for position, rank in enumerate(ranks.tolist())}
+    for number, (own, kind) in enumerate(columns):
+        rows = slice(None) if own is ranks else [at[rank] for rank in own.tolist()]
+        kinds[rows, number] = kind
+    distinct, first = np.unique(kinds, axis=0, return_index=True)
+    for combination, position in zip(distinct.tolist(), first.tolist(), strict=True):
+        sharing = [user for user, kind in zip(users, combination, strict=True) if kind >= 0]
+        if sharing:
+            rank = int(ranks[position])
+            where = f"{side} buffer {name!r}, rank {rank}"
+            _check_local(where, side, rank, sharing)
+            if side == "dst":
+                places = tuple(
+                    (number, tile.box.shape, tile.offset, tile.strides)
+                    for number, user in enumerate(sharing)
+                    for tile in user.local(rank)[1]
+                )
+                if places not in apart:
+                    _check_places(where, rank, sharing)
+                    apart.add(places)
 
 
 def _check_local(where: str, side: Side, rank: int, users: Sequence[_User]) -> None:
@@ -122,8 +160,6 @@ def _check_local(where: str, side: Side, rank: int, users: Sequence[_User]) -> N
                 f"{where}: it is the whole buffer of tensor {first.tensor.name!r} and of"
                 f" {other.tensor.name!r}; expected different names, or storage that says where each lies"
             )
-    if side == "dst":
-        _check_places(where, rank, users)
 
 
 def _check_places(where: str, rank: int, users: Sequence[_User]) -> None:

@@ -1,10 +1,11 @@
 """The verbs, one file each, in the order of the help text."""
 
 from reshard_planner.cli.verb import Verb
-from reshard_planner.cli.verbs import compare, compile_, draw, emulate, ops, run, show, tiles, verify
+from reshard_planner.cli.verbs import compare, compile_, draw, emulate, model, ops, run, show, tiles, verify
 
 VERBS: tuple[Verb, ...] = (
     compile_.VERB,
+    model.VERB,
     verify.VERB,
     show.VERB,
     tiles.VERB,

@@ -33,7 +33,9 @@ def build_sparse(config: Config, *, mtp: bool) -> Model:  # noqa: ARG001 - Qwen3
     step = config.count("decoder_sparse_step")
     only = config.numbers("mlp_only_layers", 0, layers - 1, ())
     dense = frozenset(number for number in range(layers) if number in only or (number + 1) % step)
-    return _build(config, "qwen3_moe", dense=dense, experts=config.count("num_experts"))
+    # transformers 5 writes num_local_experts, released configurations say num_experts
+    field = "num_local_experts" if config.has("num_local_experts") else "num_experts"
+    return _build(config, "qwen3_moe", dense=dense, experts=config.count(field))
 
 
 def _build(config: Config, family: str, *, dense: frozenset[int], experts: int) -> Model:

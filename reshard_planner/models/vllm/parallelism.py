@@ -13,7 +13,7 @@ from reshard_planner.models.model import Model
 from reshard_planner.models.placed import Placed, check_ranks, check_sizes, in_order
 from reshard_planner.models.rules import ExpertSplit, Layouts
 from reshard_planner.models.vllm.names import buffer_name, is_nested
-from reshard_planner.models.vllm.rules import OUTSIDE, layer_rules
+from reshard_planner.models.vllm.rules import KEPT_IN_FLOAT32, OUTSIDE, layer_rules
 
 EXPERT_PLACEMENTS = ("linear", "round_robin")
 
@@ -41,7 +41,8 @@ class Vllm:
         redundant: redundant experts of every layer, of EPLB. Physical experts are the logical ones and then
             logical experts 0, 1, 2 and so on again, as vLLM begins; later rearrangements are not known here.
         expert_placement: ``linear``, contiguous experts on every rank, of which the first ranks get one more
-            where they do not divide; or ``round_robin``.
+            where they do not divide; or ``round_robin``, which vLLM replaces by linear, with a warning, for
+            models that do not choose experts by groups: give what it uses.
         dtype: element type of all parameters; None for their own.
         gpus: number of ranks; 0 for tp * dp.
         ranks: the ranks, where the description names them.
@@ -126,7 +127,8 @@ class Vllm:
                 buffers = (buffer_name(first, rule.buffer, nested=nested),)
                 found = layouts.of(rule, present, experts if rule.experts else dense)
                 for role, layout in found.items():
-                    placed[present[role].name] = (Placed(layout, buffers),)
+                    dtype = "float32" if role in KEPT_IN_FLOAT32 else None
+                    placed[present[role].name] = (Placed(layout, buffers, dtype),)
         return in_order(model, placed)
 
     def _experts(self, model: Model, layers: list[Layer]) -> ExpertSplit | None:

@@ -27,6 +27,19 @@ from reshard_planner.models.rules import (
     whole,
 )
 
+KEPT_IN_FLOAT32 = frozenset(
+    (
+        roles.GDN_A_LOG,
+        roles.KDA_A_LOG,
+        roles.KDA_DT_BIAS,
+        roles.KDA_Q_CONV,
+        roles.KDA_K_CONV,
+        roles.KDA_V_CONV,
+        roles.ROUTER_BIAS,
+    )
+)
+"""Roles whose buffers vLLM makes in float32 whatever the model's dtype is."""
+
 OWN = ""
 """Buffer name of rules whose buffer is called as the checkpoint calls its one parameter."""
 

@@ -1,0 +1,85 @@
+"""A whole model and its plan, as text: what it is made of, what is moved, what others would refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reshard_planner.models.coverage import SideCoverage
+from reshard_planner.models.model import Model, Parameter
+from reshard_planner.models.roles import FEED_FORWARD, KINDS, OTHERS, kind_of
+from reshard_planner.render.text import align, format_count, plain
+
+GB = 1e9
+
+
+def format_gb(nbytes: int) -> str:
+    """A number of bytes in powers of 1000, as the sizes of models are given.
+
+    >>> format_gb(470_185_689_088)
+    '470.2 GB'
+    """
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.2f} {unit}" if unit == "TB" else f"{nbytes / scale:.1f} {unit}"
+    return f"{nbytes} B"
+
+
+def by_kind(model: Model) -> dict[str, list[Parameter]]:
+    """Parameters by kind, in the order of the kinds; those of models without roles are all in the last."""
+    found: dict[str, list[Parameter]] = {kind: [] for kind in (*KINDS, OTHERS)}
+    for parameter in model.parameters:
+        found[kind_of(parameter.role)].append(parameter)
+    return {kind: own for kind, own in found.items() if own}
+
+
+def feed_forward_share(model: Model) -> float:
+    """Share of the bytes that hybrid refits reshard: feed-forward projections but for shared experts."""
+    total = sum(each.nbytes for each in model.parameters)
+    own = sum(each.nbytes for each in model.parameters if each.role in FEED_FORWARD)
+    return own / total if total else 0.0
+
+
+def inventory(model: Model) -> str:
+    """A table of the parameters by kind, with their sum, and notes on what was assumed or left out."""
+    total = max(1, model.nbytes)
+    rows = [("kind", "tensors", "parameters", "size", "share")]
+    for kind, own in by_kind(model).items():
+        nbytes = sum(each.nbytes for each in own)
+        rows.append(
+            (
+                kind,
+                f"{sum(each.tensors for each in own):,}",
+                f"{sum(each.elements for each in own):,}",
+                format_gb(nbytes),
+                f"{100 * nbytes / total:.1f} %",
+            )
+        )
+    tensors = f"{sum(each.tensors for each in model.parameters):,}"
+    rows.append(("all", tensors, f"{model.elements:,}", format_gb(model.nbytes), "100.0 %"))
+    notes = [f"  note: {plain(note, 300)}" for note in model.notes]
+    return "\n".join([align(rows), *notes])
+
+
+def coverage(before: SideCoverage, after: SideCoverage) -> str:
+    """Whether every byte is planned, and what is padding."""
+    lines = []
+    for word, side in (("held before", before), ("needed after", after)):
+        what = "every byte" if side.covered_nbytes == side.nbytes else "NOT every byte"
+        lines.append(
+            f"{word}: {what}, {format_gb(side.covered_nbytes)} of {format_gb(side.nbytes)};"
+            f" {format_gb(side.stored_nbytes)} with copies, and {format_gb(side.padding_nbytes)} of padding"
+        )
+    return "\n".join(lines)
+
+
+def refusals(reasons: Mapping[str, Sequence[Parameter]], model: Model) -> str:
+    """What NCCL M2N would refuse, by reason, with an example of each."""
+    refused = [parameter for own in reasons.values() for parameter in own]
+    if not refused:
+        return "NCCL M2N would refuse nothing"
+    nbytes = sum(parameter.nbytes for parameter in refused)
+    many = f"{len(refused):,} of {format_count(len(model.parameters), 'parameter')}"
+    lines = [f"NCCL M2N would refuse {many}, {format_gb(nbytes)}:"]
+    for reason, own in sorted(reasons.items(), key=lambda each: -len(each[1])):
+        lines.append(f"  {len(own):,}, such as {plain(own[0].name)}: {reason}")
+    return "\n".join(lines)

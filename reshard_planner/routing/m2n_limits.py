@@ -1,0 +1,125 @@
+"""What NCCL M2N accepts, parameter by parameter.
+
+The limits are those that the library documents or checks (NVIDIA/nccl-extensions, ``nccl_m2n``, release
+0.1.0, README and source). One reshard moves a tensor of one to three dimensions between two disjoint,
+contiguous intervals of ranks, each a mesh of at most two axes of which one cuts one dimension evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from reshard_planner.box import Box
+from reshard_planner.layout import Layout
+from reshard_planner.layout.partition import row_major_strides
+from reshard_planner.spec import TensorSpec
+from reshard_planner.spec.tiles import SideTiles
+from reshard_planner.spec.values import Side
+
+MAX_DIMS = 3
+
+MAX_SOURCES = 16
+"""Source shards that one destination shard is made of."""
+
+MAX_TARGETS = 64
+"""Destination shards that one source shard is cut in."""
+
+DTYPES = frozenset(
+    ("int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float16", "bfloat16", "int32", "uint32", "float32")
+) | frozenset(("int64", "uint64", "float64"))
+
+SIDES: tuple[tuple[Side, str], ...] = (("src", "source"), ("dst", "destination"))
+
+
+def why_refused(tensor: TensorSpec) -> str | None:
+    """Why NCCL M2N would refuse a tensor; None if it would move it.
+
+    Reasons are alike for tensors that are refused alike: they name no sizes.
+    """
+    if not 1 <= len(tensor.shape) <= MAX_DIMS:
+        return f"it has fewer than 1 or more than {MAX_DIMS} dimensions"
+    if tensor.dst_dtype != tensor.dtype:
+        return f"it is converted from {tensor.dtype} to {tensor.dst_dtype}"
+    if tensor.dtype not in DTYPES:
+        return f"its dtype is {tensor.dtype}"
+    for side, word in SIDES:
+        if len(tensor.layouts(side)) > 1:
+            return f"it has several {word} layouts"
+        reason = _why_not_a_side(tensor, side)
+        if reason is not None:
+            return f"{word}: {reason}"
+    return _why_not_together(tensor)
+
+
+def _why_not_a_side(tensor: TensorSpec, side: Side) -> str | None:
+    """Why one side is no mesh of two axes that cuts one dimension into dense, equal shards."""
+    [layout] = tensor.layouts(side)
+    ranks = sorted(layout.mesh.ranks)
+    if ranks[-1] - ranks[0] != len(ranks) - 1:
+        return "its ranks are no contiguous interval"
+    tiles = SideTiles(tensor, side)
+    shards: dict[Box, list[int]] = {}
+    for rank in ranks:
+        own = tiles.tiles(rank)
+        if len(own) != 1:
+            return "a rank holds several boxes, or none"
+        if len(own[0].spans) != 1:
+            return "a shard lies in several places"
+        [span] = own[0].spans
+        [(_, shape)] = [
+            (buffer.name, buffer.shape)
+            for number, buffer in enumerate(tiles.buffers(rank))
+            if number == span.buffer
+        ]
+        if shape != own[0].box.shape or span.tile.strides != row_major_strides(shape):
+            return "shards lie in fused or padded buffers"
+        shards.setdefault(own[0].box, []).append(rank)
+    cut = {
+        dim
+        for box in shards
+        for dim, extents in enumerate(zip(box.lo, box.hi, strict=True))
+        if extents != (0, tensor.shape[dim])
+    }
+    if len(cut) > 1:
+        return "it is cut in more than one dimension"
+    if len({box.shape for box in shards}) > 1 or len({len(own) for own in shards.values()}) > 1:
+        return "its shards are not equal in size and number of copies"
+    return (
+        None if _is_a_grid(layout, list(shards.values())) else "its shards do not lie on a mesh of two axes"
+    )
+
+
+def _is_a_grid(layout: Layout, holders: Sequence[list[int]]) -> bool:
+    """Whether shards and copies are the rows and columns of the interval of ranks, either way round."""
+    first = min(layout.mesh.ranks)
+    grid = np.array(sorted(holders), dtype=np.int64)
+    interval = np.arange(first, first + grid.size)
+    return bool(
+        np.array_equal(grid, interval.reshape(grid.shape))
+        or np.array_equal(grid, interval.reshape(grid.shape[::-1]).T)
+    )
+
+
+def _why_not_together(tensor: TensorSpec) -> str | None:
+    sides = [{rank for layout in tensor.layouts(side) for rank in layout.mesh.ranks} for side, _ in SIDES]
+    if sides[0] & sides[1]:
+        return "source and destination have ranks in common"
+    held, needed = (_boxes(tensor, side) for side, _ in SIDES)
+    if max(_meeting(box, held) for box in needed) > MAX_SOURCES:
+        return f"a destination shard is made of more than {MAX_SOURCES} source shards"
+    if max(_meeting(box, needed) for box in held) > MAX_TARGETS:
+        return f"a source shard is cut in more than {MAX_TARGETS} destination shards"
+    return None
+
+
+def _meeting(box: Box, others: Sequence[Box]) -> int:
+    """How many of some boxes have elements in common with one."""
+    return sum(1 for other in others if box.intersect(other).volume)
+
+
+def _boxes(tensor: TensorSpec, side: Side) -> list[Box]:
+    """The distinct shards of one side."""
+    tiles = SideTiles(tensor, side)
+    return list({tile.box: None for rank in tiles.ranks() for tile in tiles.tiles(rank)})
