@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reshard_planner.ir.certificate import Payload
 from reshard_planner.models.coverage import SideCoverage
 from reshard_planner.models.model import Model, Parameter
 from reshard_planner.models.roles import FEED_FORWARD, KINDS, OTHERS, kind_of
 from reshard_planner.render.text import align, format_count, plain
 
-GB = 1e9
+TB_FROM = 10**13
+"""Bytes from which on sizes are given in TB: models are compared in GB."""
 
 
 def format_gb(nbytes: int) -> str:
     """A number of bytes in powers of 1000, as the sizes of models are given.
 
-    >>> format_gb(470_185_689_088)
-    '470.2 GB'
+    >>> format_gb(1_342_052_900_000), format_gb(11_118_000_000_000)
+    ('1,342.1 GB', '11.12 TB')
     """
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    if nbytes >= TB_FROM:
+        return f"{nbytes / 1e12:,.2f} TB"
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if nbytes >= scale:
-            return f"{nbytes / scale:.2f} {unit}" if unit == "TB" else f"{nbytes / scale:.1f} {unit}"
+            return f"{nbytes / scale:,.1f} {unit}"
     return f"{nbytes} B"
 
 
@@ -70,6 +74,15 @@ def coverage(before: SideCoverage, after: SideCoverage) -> str:
             f" {format_gb(side.stored_nbytes)} with copies, and {format_gb(side.padding_nbytes)} of padding"
         )
     return "\n".join(lines)
+
+
+def moved(payload: Payload) -> str:
+    """What the plan moves over the network, beside the least."""
+    least = payload.minimum_network_nbytes
+    beside = (
+        "the least that is possible" if payload.network_nbytes == least else f"at least {format_gb(least)}"
+    )
+    return f"this plan: {format_gb(payload.network_nbytes)} over the network, {beside}"
 
 
 def refusals(reasons: Mapping[str, Sequence[Parameter]], model: Model) -> str:

@@ -8,6 +8,7 @@ contiguous intervals of ranks, each a mesh of at most two axes of which one cuts
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from reshard_planner.box import Box
 from reshard_planner.layout import Layout
 from reshard_planner.layout.partition import row_major_strides
 from reshard_planner.spec import TensorSpec
-from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import Side
 
 MAX_DIMS = 3
@@ -47,53 +47,43 @@ def why_refused(tensor: TensorSpec) -> str | None:
     for side, word in SIDES:
         if len(tensor.layouts(side)) > 1:
             return f"it has several {word} layouts"
-        reason = _why_not_a_side(tensor, side)
+        reason = _why_not_a_side(tensor.layouts(side)[0], tensor.shape)
         if reason is not None:
             return f"{word}: {reason}"
     return _why_not_together(tensor)
 
 
-def _why_not_a_side(tensor: TensorSpec, side: Side) -> str | None:
+@lru_cache(maxsize=4096)
+def _why_not_a_side(layout: Layout, shape: tuple[int, ...]) -> str | None:
     """Why one side is no mesh of two axes that cuts one dimension into dense, equal shards."""
-    [layout] = tensor.layouts(side)
     ranks = sorted(layout.mesh.ranks)
     if ranks[-1] - ranks[0] != len(ranks) - 1:
         return "its ranks are no contiguous interval"
-    tiles = SideTiles(tensor, side)
-    shards: dict[Box, list[int]] = {}
-    for rank in ranks:
-        own = tiles.tiles(rank)
-        if len(own) != 1:
+    tiling = layout.tiling(shape)
+    _, sample, alike = np.unique(tiling.alike, return_index=True, return_inverse=True)
+    holders: dict[Box, list[int]] = {}
+    for kind, rank in enumerate(tiling.ranks[sample].tolist()):
+        joined = tiling.joined(rank)
+        if len(joined) != 1:
             return "a rank holds several boxes, or none"
-        if len(own[0].spans) != 1:
+        [(box, parts)] = joined
+        if len(parts) != 1:
             return "a shard lies in several places"
-        [span] = own[0].spans
-        [(_, shape)] = [
-            (buffer.name, buffer.shape)
-            for number, buffer in enumerate(tiles.buffers(rank))
-            if number == span.buffer
-        ]
-        if shape != own[0].box.shape or span.tile.strides != row_major_strides(shape):
+        [(at, tile)] = tiling.local_tiles(rank)
+        if tiling.buffers(rank)[at][1] != box.shape or tile.strides != row_major_strides(box.shape):
             return "shards lie in fused or padded buffers"
-        shards.setdefault(own[0].box, []).append(rank)
-    cut = {
-        dim
-        for box in shards
-        for dim, extents in enumerate(zip(box.lo, box.hi, strict=True))
-        if extents != (0, tensor.shape[dim])
-    }
+        holders.setdefault(box, []).extend(tiling.ranks[alike == kind].tolist())
+    cut = {dim for box in holders for dim, size in enumerate(shape) if box.shape[dim] != size}
     if len(cut) > 1:
         return "it is cut in more than one dimension"
-    if len({box.shape for box in shards}) > 1 or len({len(own) for own in shards.values()}) > 1:
+    if len({box.shape for box in holders}) > 1 or len(set(map(len, holders.values()))) > 1:
         return "its shards are not equal in size and number of copies"
-    return (
-        None if _is_a_grid(layout, list(shards.values())) else "its shards do not lie on a mesh of two axes"
-    )
+    grid = [sorted(own) for own in holders.values()]
+    return None if _is_a_grid(ranks[0], grid) else "its shards do not lie on a mesh of two axes"
 
 
-def _is_a_grid(layout: Layout, holders: Sequence[list[int]]) -> bool:
-    """Whether shards and copies are the rows and columns of the interval of ranks, either way round."""
-    first = min(layout.mesh.ranks)
+def _is_a_grid(first: int, holders: Sequence[list[int]]) -> bool:
+    """Whether shards and copies are rows and columns of an interval of ranks, either way round."""
     grid = np.array(sorted(holders), dtype=np.int64)
     interval = np.arange(first, first + grid.size)
     return bool(
@@ -121,5 +111,6 @@ def _meeting(box: Box, others: Sequence[Box]) -> int:
 
 def _boxes(tensor: TensorSpec, side: Side) -> list[Box]:
     """The distinct shards of one side."""
-    tiles = SideTiles(tensor, side)
-    return list({tile.box: None for rank in tiles.ranks() for tile in tiles.tiles(rank)})
+    [tiling] = tensor.tilings(side)
+    sample = np.unique(tiling.alike, return_index=True)[1]
+    return list({box: None for rank in tiling.ranks[sample].tolist() for box, _ in tiling.joined(rank)})

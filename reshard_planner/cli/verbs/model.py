@@ -74,6 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print_text(f"{found['name']}: {model.elements / 1e9:,.1f} billion parameters of {model.family}")
         print_text(text.inventory(model))
+        print_text(
+            f"gather and broadcast: {text.format_gb(2 * model.nbytes)} logical payload, twice the weights"
+        )
     if arguments.train is None and not arguments.serve:
         if arguments.output is not None or arguments.spec is not None:
             raise SpecError("--train and --serve are missing; expected both to make a spec or plan")
@@ -89,7 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
 def _plan(model: Model, found: dict[str, Any], arguments: argparse.Namespace) -> int:
     train = parse_parallelism(arguments.train, "--train")
     serve = [parse_parallelism(each, "--serve") for each in arguments.serve]
-    begin = time.perf_counter()
     options = Options(staging_nbytes=parse_nbytes(arguments.staging, "--staging"))
     ranks = assign_ranks(train, serve)
     topology = parse_topology(arguments.topology, max(rank for own in ranks for rank in own) + 1)
@@ -98,12 +100,11 @@ def _plan(model: Model, found: dict[str, Any], arguments: argparse.Namespace) ->
     reasons = _refused(model, spec)
     if arguments.spec is not None:
         _write_spec(spec, arguments.spec)
+    begin = time.perf_counter()
     plan = compile_with_progress(spec, arguments.strategy)
     elapsed = time.perf_counter() - begin
     if arguments.output is not None:
         save_as(plan, arguments.output)
-    logical = plan.certificate.payload.logical_nbytes
-    network = plan.certificate.payload.network_nbytes
     if arguments.json:
         print_json({**found, **_plain_plan(plan, before, after, reasons), "compile_s": elapsed})
         return 0
@@ -112,13 +113,10 @@ def _plan(model: Model, found: dict[str, Any], arguments: argparse.Namespace) ->
     ):
         print_text(f"{word}: {asked}, {len(own):,} GPUs, ranks {format_ranks(own)}")
     print_text(text.coverage(before, after))
-    print_text(
-        f"gather and broadcast: {text.format_gb(logical)} logical payload, twice the weights;"
-        f" this plan: {text.format_gb(network)} over the network"
-    )
+    print_text(text.moved(plan.certificate.payload))
     print_text(text.refusals(reasons, model))
     print_text(summarize(plan))
-    print_text(f"made in {format_s(elapsed)}")
+    print_text(f"compiled in {format_s(elapsed)}")
     for path in (arguments.spec, arguments.output):
         if path is not None:
             print_text(f"wrote {path}")
@@ -183,6 +181,7 @@ def _described(model: Model, config: Path) -> dict[str, Any]:
         "family": model.family,
         "parameters": model.elements,
         "nbytes": model.nbytes,
+        "gather_broadcast_nbytes": 2 * model.nbytes,
         "feed_forward_share": text.feed_forward_share(model),
         "kinds": kinds,
         "notes": list(model.notes),
