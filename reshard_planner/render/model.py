@@ -28,6 +28,18 @@ def format_gb(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
+def format_elements(count: int) -> str:
+    """A number of parameters as people say it.
+
+    >>> format_elements(235_093_634_560), format_elements(2772)
+    ('235.1 billion parameters', '2,772 parameters')
+    """
+    for scale, word in ((1e9, "billion"), (1e6, "million")):
+        if count >= scale:
+            return f"{count / scale:,.1f} {word} parameters"
+    return format_count(count, "parameter")
+
+
 def by_kind(model: Model) -> dict[str, list[Parameter]]:
     """Parameters by kind, in the order of the kinds; those of models without roles are all in the last."""
     found: dict[str, list[Parameter]] = {kind: [] for kind in (*KINDS, OTHERS)}

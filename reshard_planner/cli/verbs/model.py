@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     found = _described(model, arguments.config)
     if not arguments.json:
-        print_text(f"{found['name']}: {model.elements / 1e9:,.1f} billion parameters of {model.family}")
+        print_text(f"{found['name']}: {text.format_elements(model.elements)} of {model.family}")
         print_text(text.inventory(model))
         print_text(
             f"gather and broadcast: {text.format_gb(2 * model.nbytes)} logical payload, twice the weights"
