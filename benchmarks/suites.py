@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from benchmarks import cases, m2n, models, moe
+from benchmarks import cases, m2n, models, moe, whole
 from benchmarks.case import Case
 
 
@@ -23,6 +23,7 @@ SUITES: dict[str, Callable[[], Iterable[Case]]] = {
     "tensors": cases.tensor_cases,
     "m2n": m2n.m2n_cases,
     "models": models.model_cases,
+    "whole": whole.whole_cases,
     "scale": _scale,
     "growth": moe.growth_cases,
 }
@@ -33,6 +34,7 @@ ABOUT = {
     "tensors": "single tensors with bounds known by hand, and other planners on them",
     "m2n": "layouts on which NCCL M2N is not optimal",
     "models": "whole models on published systems",
+    "whole": "whole models from configurations, between buffers of Megatron and of vLLM",
     "scale": "thousands of GPUs",
     "growth": "one model from 256 to 6144 GPUs, with the exponent of compile time",
 }

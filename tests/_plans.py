@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import reshard_planner as rp
+from reshard_planner.box import Box
+from reshard_planner.layout import Storage, StoredBuffer, Tile
 from reshard_planner.topology import Domain, Link, Nic
 
 HOSTILE_NAME = 'a"b\\\n\r\u2028\ud800\x00{0} route 3: piece 1, m0 [S(0)] \N{SNOWMAN}'
@@ -39,6 +41,52 @@ def _tensors() -> list[rp.TensorSpec]:
     ]
 
 
+def _stored_tensors() -> list[rp.TensorSpec]:
+    """Two tensors in one fused buffer, one of which is converted, and one whose storage leaves parts out."""
+    halves, others = (
+        Storage.of(
+            (
+                StoredBuffer(
+                    0,
+                    (8, 8),
+                    (
+                        Tile(Box((row, 0), (row + 2, 8)), first, (8, 1)),
+                        Tile(Box((row + 2, 0), (row + 4, 8)), first + 16, (1, 2)),
+                    ),
+                ),
+            )
+            for row in (0, 4)
+        )
+        for first in (0, 32)
+    )
+    part = Storage.of([(), (StoredBuffer(1, (9, 2), (Tile(Box((2, 2), (5, 4)), 1, (3, 1)),)),), (), ()])
+    fused = {"src_buffers": [(HOSTILE_NAME,)]}
+    return [
+        rp.TensorSpec("gate", (8, 8), "bfloat16", rp.Layout(TRAIN.mesh, ["S(0)"], halves), SERVE, **fused),
+        rp.TensorSpec(
+            "up",
+            (8, 8),
+            "bfloat16",
+            rp.Layout.stored(TRAIN.mesh, others),
+            [SERVE, REPLICAS],
+            dst_dtype="float32",
+            cast=True,
+            dst_buffers=[("a",), ("b",)],
+            **fused,
+        ),
+        rp.TensorSpec(
+            "part",
+            (8, 8),
+            "float64",
+            TRAIN,
+            rp.Layout.stored(SERVE.mesh, part),
+            dst_dtype="float8_e5m2",
+            cast=True,
+            dst_buffers=[("none", HOSTILE_NAME)],
+        ),
+    ]
+
+
 def _spec(tensors: list[rp.TensorSpec], topology: rp.Topology, strategy: str) -> rp.ReshardSpec:
     return rp.ReshardSpec(tensors, topology, rp.Options(strategy=strategy, min_message_nbytes=1))
 
@@ -51,6 +99,7 @@ def sample_plans() -> dict[str, rp.Plan]:
         "nothing": _spec([], rp.Topology.uniform(1, 1), "optimal"),
         "scalar": _spec([rp.TensorSpec("s", (), "int64", WHOLE, EVERYWHERE)], TWO_HOSTS, "optimal"),
     }
+    specs["stored"] = _spec(_stored_tensors(), SLOW, "optimal")
     for strategy in ("optimal", "direct", "gather-broadcast"):
         specs[strategy] = _spec(_tensors(), SLOW, strategy)
     return {name: rp.compile(spec) for name, spec in specs.items()}

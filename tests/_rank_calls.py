@@ -75,7 +75,10 @@ def run(state: State, sources: Arrays, *, times: int = 1) -> tuple[Arrays, Any] 
         for arrays in kept.values():
             for array in arrays:
                 array.reshape(-1).view(np.uint8)[:] = 0x5A
-        record = state["resharder"].run(as_tensors(plan, "src", held), as_tensors(plan, "dst", kept))
+        mine = state["played"]
+        record = state["resharder"].run(
+            as_tensors(plan, "src", held, mine), as_tensors(plan, "dst", kept, mine)
+        )
     return kept, record
 
 

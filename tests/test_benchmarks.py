@@ -150,6 +150,15 @@ def test_every_system_uses_each_of_its_stages_and_all_inference_ranks():
         assert set(models.build_system(system).ranks) >= set(range(first_gen, system.gpus))
 
 
+@pytest.mark.parametrize("case", suites.select("whole"), ids=lambda case: case.name)
+def test_models_from_configurations_take_the_ranks_that_their_case_says(case):
+    spec = case.build()
+    assert spec.ranks == tuple(range(case.gpus))
+    assert spec.topology.gpu_count == case.gpus
+    assert (case.goals.most_nic_ratio, case.goals.most_compile_s) == (1.02, 20 if case.gpus > 512 else 5)
+    assert case.goals.of_the_plan() == Goals(most_nic_ratio=1.02)
+
+
 @given(st.integers(1, 100), st.integers(1, 16))
 def test_stages_are_contiguous_and_differ_by_at_most_one_layer(layers, stages):
     of = [models.stage_of(layer, "layer", layers, stages) for layer in range(layers)]

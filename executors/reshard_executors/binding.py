@@ -42,16 +42,40 @@ class LocalMemory:
     whole: StridedView
 
     def view(self, part: View) -> StridedView:
-        """Some of its elements; ``part`` counts as if the tensor had no gaps, the result as it lies."""
+        """Some of its elements; ``part`` counts as if the tensor had no gaps, the result as it lies.
+
+        Raises:
+            LocalShapeError: if the tensor has gaps, and steps of ``part`` go over the ends of its rows.
+        """
         start, strides = part.offset, part.strides
         if not self.whole.is_dense:
-            start, rest = 0, part.offset
-            for extent, stride in zip(reversed(self.whole.shape), reversed(self.whole.strides), strict=True):
-                rest, index = divmod(rest, max(1, extent))
-                start += index * stride
-            strides = self.whole.strides
+            start, strides = self._strided(part)
         at = self.whole.start + start * self.whole.itemsize
         return StridedView(self.whole.storage, at, part.shape, strides, self.whole.itemsize)
+
+    def _strided(self, part: View) -> tuple[int, tuple[int, ...]]:
+        """Where elements lie in a tensor with gaps: the first one, and steps to the next per dimension."""
+        dims: list[tuple[int, int]] = []  # extents and strides, those that are one run taken together
+        for extent, stride in zip(self.whole.shape, self.whole.strides, strict=True):
+            if extent > 1 and dims and dims[-1][1] == extent * stride:
+                dims[-1] = (dims[-1][0] * extent, stride)
+            elif extent > 1:
+                dims.append((extent, stride))
+        steps = [step if extent > 1 else 0 for extent, step in zip(part.shape, part.strides, strict=True)]
+        counts = [part.offset, *steps]
+        found = [0] * len(counts)
+        for extent, stride in reversed(dims):
+            index = [count % extent for count in counts]
+            counts = [count // extent for count in counts]
+            last = index[0] + sum((n - 1) * step for n, step in zip(part.shape, index[1:], strict=True))
+            if last >= extent:
+                raise LocalShapeError(
+                    f"{self.label}: it has strides {list(self.whole.strides)} for shape"
+                    f" {list(self.whole.shape)}, and what is stored there goes over the ends of its rows;"
+                    " expected a contiguous tensor"
+                )
+            found = [place + at * stride for place, at in zip(found, index, strict=True)]
+        return found[0], tuple(found[1:])
 
 
 LocalMemories: TypeAlias = Mapping[int, tuple[LocalMemory, ...]]

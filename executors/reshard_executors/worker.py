@@ -18,6 +18,7 @@ from reshard_executors.values import Buffer, empty_buffers, filled_buffers
 from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import ReshardError
 from reshard_planner.ir.plan import Plan
+from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import Side
 
 Say = Callable[[Stage | RankReport | Failure], None]
@@ -52,7 +53,8 @@ def _run(job: Job, position: int, say: Say) -> RankReport:
     try:
         with Resharder(plan, ranks=plan.ranks, timeout=timeout) as resharder:
             say(Stage("run"))
-            record = resharder.run(as_tensors(plan, "src", sources), as_tensors(plan, "dst", destinations))
+            held = as_tensors(plan, "src", sources, rank)
+            record = resharder.run(held, as_tensors(plan, "dst", destinations, rank))
         say(Stage("check"))
         difference = first_difference(plan, rank, destinations, values)
     finally:
@@ -61,14 +63,24 @@ def _run(job: Job, position: int, say: Say) -> RankReport:
 
 
 def as_tensors(
-    plan: Plan, side: Side, buffers: Mapping[str, Sequence[Buffer]]
+    plan: Plan, side: Side, buffers: Mapping[str, Sequence[Buffer]], rank: int | None = None
 ) -> dict[str, list[torch.Tensor]]:
-    """Local buffers of one side as torch tensors of the dtypes that the plan says, over the same memory."""
+    """Local buffers of one side as torch tensors of the dtypes that the plan says, over the same memory.
+
+    Args:
+        plan: the plan.
+        side: which side.
+        buffers: by name.
+        rank: whose buffers they are; None if names mean buffers of the same dtype on all ranks.
+    """
     dtypes = {
         name: tensor.side_dtype(side)
         for tensor in plan.spec.tensors
-        for names in tensor.buffers(side)
-        for name in names
+        for name in (
+            [name for names in tensor.buffers(side) for name in names]
+            if rank is None
+            else SideTiles(tensor, side).expected(rank)
+        )
     }
     found = {}
     for name, arrays in buffers.items():

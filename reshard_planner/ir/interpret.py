@@ -147,9 +147,10 @@ class _Machine:
             parts.append(part)
         if len(parts) == 1:
             return parts[0].tobytes()
-        whole = np.empty(storage_shape(move.box.shape, tensor.bits), dtype=parts[0].dtype)
+        raw = np.dtype(f"V{storage_nbytes(tensor.bits)}")  # buffers may be of different dtypes
+        whole = np.empty(storage_shape(move.box.shape, tensor.bits), dtype=raw)
         for view, part in zip(move.read, parts, strict=True):
-            whole[_within(view)] = part
+            whole[_within(view)] = part.view(raw)
         return whole.tobytes()
 
     def store(self, move: Move, data: bytes) -> None:

@@ -27,9 +27,11 @@ from reshard_planner.ir.tables import Column, Tables
 from reshard_planner.ir.textlines import (
     LineReader,
     dashed,
+    dtypes_text,
     label,
     layouts_text,
     line,
+    parse_dtypes,
     parse_layouts,
     parse_place,
     place_text,
@@ -71,9 +73,12 @@ def _spec_lines(spec: ReshardSpec) -> Iterator[str]:
         yield line("rank_map", gpus=topology["rank_map"])
     for name, mesh in raw["meshes"].items():
         yield line("mesh", mesh=name, ranks=mesh["ranks"], axes=json.dumps(mesh["axes"]))
+    for name, storage in raw.get("storages", {}).items():
+        yield line("storage", storage=name, value=json.dumps(storage))
     for row, tensor in enumerate(raw["tensors"]):
-        sides = {f"{side}_layouts": layouts_text(tensor.pop(side)) for side in ("src", "dst")}
-        yield line("tensor", row=row, name=json.dumps(tensor.pop("name")), **tensor, **sides)
+        sides = {f"{side}_layouts": layouts_text(tensor[side]) for side in ("src", "dst")}
+        name, dtype = json.dumps(tensor["name"]), dtypes_text(tensor)
+        yield line("tensor", row=row, name=name, dtype=dtype, shape=tensor["shape"], **sides)
 
 
 def _group_lines(tables: Tables) -> Iterator[str]:
@@ -174,16 +179,24 @@ def _read_spec(lines: LineReader) -> ReshardSpec:
             lines.fail(f"the mesh {fields['mesh']} is given twice")
         origin[f"meshes.{fields['mesh']}"] = lines.at
         meshes[fields["mesh"]] = {"ranks": fields["ranks"], "axes": lines.json(fields["axes"])}
+    storages: dict[str, Any] = {}
+    while lines.comes("storage"):
+        fields = lines.take("storage")
+        if fields["storage"] in storages:
+            lines.fail(f"the storage {fields['storage']} is given twice")
+        origin[f"storages.{fields['storage']}"] = lines.at
+        storages[fields["storage"]] = lines.json(fields["value"])
     tensors: list[dict[str, Any]] = []
     while lines.comes("tensor"):
         fields = lines.take_row("tensor", len(tensors))
         origin[f"tensors[{len(tensors)}]"] = lines.at
-        sides = {side: parse_layouts(fields[f"{side}_layouts"]) for side in ("src", "dst")}
+        sides = {side: parse_layouts(fields[f"{side}_layouts"], lines.json) for side in ("src", "dst")}
         name, shape = lines.json(fields["name"]), lines.json(fields["shape"])
-        tensors.append({"name": name, "dtype": fields["dtype"], "shape": shape, **sides})
+        tensors.append({"name": name, "shape": shape, **parse_dtypes(fields["dtype"], sides)})
     raw = {
         "version": SPEC_VERSION,
         "meshes": meshes,
+        "storages": storages,
         "tensors": tensors,
         "topology": topology,
         "options": options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -28,6 +28,7 @@ LINES = {
     "pod": "pod {domains} uplink " + _LINK,
     "rank_map": "rank_map {gpus}",
     "mesh": "mesh {mesh} ranks {ranks} axes {axes}",
+    "storage": "storage {storage} {value}",
     "tensor": "tensor {row}: {name} {dtype} {shape} src {src_layouts} dst {dst_layouts}",
     "certificate": "certificate {claim} {value}",
     "groups": "groups {count} substitutions {substitutions}",
@@ -50,10 +51,16 @@ _INTS = rf"\[(?:{_INT}(?:, {_INT})*)?\]"
 _RANGE = rf"{_INT}:{_INT}"
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _PLACEMENT = r"[^\s,()\[\]]+(?:\([^()\[\]]*\))?"
-_LAYOUT = rf"m\d+ \[(?:{_PLACEMENT}(?:, {_PLACEMENT})*)?\]"
+_PLACEMENTS = rf"\[(?:{_PLACEMENT}(?:, {_PLACEMENT})*)?\]"
+_STRINGS = rf"\[{_STRING}(?:, {_STRING})*\]"
+_LAYOUT = rf"m\d+(?: {_PLACEMENTS})?(?: storage s\d+)?(?: buffers {_STRINGS})?"
+_LAYOUT_PARTS = re.compile(
+    rf"(m\d+)(?: ({_PLACEMENTS}))?(?: storage (s\d+))?(?: buffers ({_STRINGS}))?", re.ASCII
+)
 _FIELDS = {
     **dict.fromkeys(("version", "row", "count", "substitutions", "dims"), _COUNT),
-    **dict.fromkeys(("gpus", "domains", "ranks", "dtype"), r"\S+"),
+    **dict.fromkeys(("gpus", "domains", "ranks"), r"\S+"),
+    "dtype": r"\S+(?: to \S+)?",
     **dict.fromkeys(("bytes_per_s", "efficiency", "latency_s"), r"\S+"),
     **dict.fromkeys(("medium", "role", "claim", "proxies"), r"\w+"),
     **dict.fromkeys(("group_of", "shape"), _INTS),
@@ -62,6 +69,7 @@ _FIELDS = {
     "digest": DIGEST_PATTERN,
     "name": _STRING,
     "mesh": r"m\d+",
+    "storage": r"s\d+",
     "axes": r"\{.*\}",
     "value": ".+",
     "place": rf"tile {_INT}|scratch|scratch {_INT} tile {_INT}",
@@ -115,16 +123,51 @@ def label(field: str, value: int) -> str:
 
 
 def layouts_text(layouts: list[dict[str, Any]]) -> str:
-    """Layouts, as a spec's plain data has them."""
-    return ", ".join(f"{layout['mesh']} [{', '.join(layout['placements'])}]" for layout in layouts)
+    """Layouts, as a spec's plain data has them, but for dtypes."""
+    found = []
+    for layout in layouts:
+        parts = [layout["mesh"]]
+        if "placements" in layout:
+            parts.append(f"[{', '.join(layout['placements'])}]")
+        if "storage" in layout:
+            parts += ["storage", layout["storage"]]
+        if "buffers" in layout:
+            parts += ["buffers", json.dumps(layout["buffers"])]
+        found.append(" ".join(parts))
+    return ", ".join(found)
 
 
-def parse_layouts(text: str) -> list[dict[str, Any]]:
-    """What :func:`layouts_text` wrote."""
-    return [
-        {"mesh": mesh, "placements": re.findall(_PLACEMENT, placements)}
-        for mesh, placements in re.findall(r"(m\d+) \[([^\]]*)\]", text)
-    ]
+def parse_layouts(text: str, parse: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """What :func:`layouts_text` wrote; ``parse`` reads JSON."""
+    found = []
+    for match in _LAYOUT_PARTS.finditer(text):
+        mesh, placements, storage, buffers = match.groups()
+        layout: dict[str, Any] = {"mesh": mesh}
+        if placements is not None:
+            layout["placements"] = re.findall(_PLACEMENT, placements[1:-1])
+        if storage is not None:
+            layout["storage"] = storage
+        if buffers is not None:
+            layout["buffers"] = parse(buffers)
+        found.append(layout)
+    return found
+
+
+def dtypes_text(tensor: dict[str, Any]) -> str:
+    """The element type of a tensor, as a spec's plain data has it; both where it is converted."""
+    if "dtype" in tensor:
+        return str(tensor["dtype"])
+    return " to ".join(tensor[side][0]["dtype"] for side in ("src", "dst"))
+
+
+def parse_dtypes(text: str, sides: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """What :func:`dtypes_text` wrote, as fields of a tensor, or of the layouts of its sides."""
+    src, converts, dst = text.partition(" to ")
+    if not converts:
+        return {"dtype": src, **sides}
+    dtypes = {"src": src, "dst": dst}
+    layouts = {side: [{**each, "dtype": dtypes[side]} for each in found] for side, found in sides.items()}
+    return {"cast": True, **layouts}
 
 
 def place_text(scratch: int, tile: int) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from reshard_planner.errors import LayoutError, PlacementError
+from reshard_planner.layout.disjoint import are_disjoint
 from reshard_planner.layout.intervals import Intervals, strided_chunk
 from reshard_planner.layout.mesh import Mesh
 from reshard_planner.layout.partition import Partition
@@ -20,7 +21,7 @@ from reshard_planner.layout.placement import (
     parse_placement,
 )
 from reshard_planner.layout.storage import Storage
-from reshard_planner.layout.stored import Stored, check_storage
+from reshard_planner.layout.stored import Stored, arrange
 from reshard_planner.layout.tiling import Tiling
 
 MAX_INTERVALS = 2**20
@@ -102,8 +103,11 @@ class Layout:
         """The shards that the placements give a tensor of this global shape, in elements.
 
         Raises:
-            LayoutError: if a placement shards a dimension that the tensor does not have.
+            LayoutError: if a placement shards a dimension that the tensor does not have, or there are no
+                placements.
         """
+        if self.storage is not None and not self.placements:
+            raise LayoutError("the layout has storage and no placements; expected its tiling")
         return _partition(self.normalized(len(shape)), tuple(shape))
 
     def tiling(self, shape: tuple[int, ...]) -> Tiling:
@@ -200,12 +204,12 @@ def _stored(layout: Layout, shape: tuple[int, ...]) -> Stored:
     storage = layout.storage
     if storage is None:
         raise LayoutError("the layout has no storage")
-    check_storage(storage, shape)
+    arranged = arrange(storage, shape)
     ranks = np.array(layout.mesh.ranks, dtype=np.int64)
     alike = np.array(storage.entry_of, dtype=np.int64)
     ranks.setflags(write=False)
     alike.setflags(write=False)
-    stored = Stored(ranks, alike, storage)
+    stored = Stored(ranks, alike, storage, arranged)
     if layout.placements:
         _check_agreement(stored, layout.partition(shape))
     return stored
@@ -222,12 +226,12 @@ def _check_agreement(stored: Stored, partition: Partition) -> None:
         known.add((kind[0], kind[1]))
         given = [tile.box for tile in partition.tiles(rank)]
         own = [tile.box for _, tile in stored.local_tiles(rank)]
-        for number, box in enumerate(own):
+        for box in own:
             if sum(box.intersect(shard).volume for shard in given) != box.volume:
                 raise LayoutError(f"storage gives rank {rank} the box {box}, which its placements do not")
-            for other in own[:number]:
-                if box.intersect(other).volume:
-                    raise LayoutError(f"storage gives rank {rank} the boxes {other} and {box}, which overlap")
+        bounds = (np.array([getattr(box, end) for box in own], dtype=np.int64) for end in ("lo", "hi"))
+        if len(own) > 1 and not are_disjoint(*bounds):
+            raise LayoutError(f"storage gives rank {rank} boxes of its placements' shard that overlap")
         has, wanted = (sum(box.volume for box in boxes) for boxes in (own, given))
         if has != wanted:
             raise LayoutError(f"storage gives {has} elements to rank {rank}; its placements give it {wanted}")

@@ -7,7 +7,7 @@ projection, experts one by one, boxes cut at any index, ranks that hold a box tw
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from reshard_planner.errors import LayoutError
@@ -71,8 +71,3 @@ class Storage:
         numbers: dict[Entry, int] = {}
         entry_of = [numbers.setdefault(entry, len(numbers)) for entry in by_position]
         return cls(numbers, entry_of)
-
-    @classmethod
-    def by_key(cls, keys: Sequence[Hashable], entries: dict[Hashable, Entry]) -> Storage:
-        """Storage from a key per position of the mesh and an entry per key."""
-        return cls.of(entries[key] for key in keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from types import MappingProxyType
 
@@ -18,8 +19,53 @@ from reshard_planner.layout.tiling import NOTHING, Painted
 
 Ints = NDArray[np.int64]
 
+MAX_ELEMENTS = 2**56
+"""Most elements of a local buffer: places in it, in bytes, are 64-bit integers."""
+
+MAX_DIMS = 16
+"""Most dimensions of a local buffer, as of a tensor."""
+
 Joined = tuple[tuple[Box, tuple[int, ...]], ...]
 """Boxes that are made of smaller ones, with the positions of those, in order of their first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arranged:
+    """What follows from storage and the shape of a tensor, whichever the ranks are.
+
+    Attributes:
+        joined: per entry, its boxes joined to larger ones, with positions among its tiles.
+        bounds: per entry, first index and index past the last of these, int64 of shape (boxes, dims) each.
+        positions: per entry, the positions of its buffers by the numbers of their names.
+    """
+
+    joined: tuple[Joined, ...]
+    bounds: tuple[tuple[Ints, Ints], ...]
+    positions: tuple[Mapping[int, int], ...]
+
+
+@lru_cache(maxsize=1024)
+def arrange(storage: Storage, shape: tuple[int, ...]) -> Arranged:
+    """Check storage, and join its boxes; once for all pipeline stages.
+
+    Raises:
+        LayoutError: if it does not fit the shape.
+    """
+    check_storage(storage, shape)
+    joined = tuple(
+        join_boxes([tile.box for buffer in entry for tile in buffer.tiles]) for entry in storage.entries
+    )
+    bounds = tuple(
+        (
+            np.array([box.lo for box, _ in own], dtype=np.int64).reshape(len(own), len(shape)),
+            np.array([box.hi for box, _ in own], dtype=np.int64).reshape(len(own), len(shape)),
+        )
+        for own in joined
+    )
+    positions = tuple(
+        MappingProxyType({buffer.buffer: at for at, buffer in enumerate(entry)}) for entry in storage.entries
+    )
+    return Arranged(joined, bounds, positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +76,16 @@ class Stored:
         ranks: the ranks of the mesh in row-major order, int64 of shape (ranks,).
         alike: number of the entry of every rank, int64 of shape (ranks,).
         storage: the entries.
-        entry_of: the same numbers by rank.
-        tiles_of: per entry, its boxes joined to larger ones, with positions among its tiles.
-        boxes: every distinct one of them with the ranks that store it, ascending.
+        arranged: the same for all ranks that these may be.
+        entry_of: the numbers of entries by rank.
+        boxes: every distinct joined box with the ranks that store it, ascending.
     """
 
     ranks: Ints
     alike: Ints
     storage: Storage
+    arranged: Arranged
     entry_of: Mapping[int, int] = field(init=False, repr=False, compare=False)
-    tiles_of: tuple[Joined, ...] = field(init=False, repr=False, compare=False)
     boxes: Mapping[Box, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -49,13 +95,8 @@ class Stored:
         for rank, entry in entry_of.items():
             members.setdefault(entry, []).append(rank)
         holding: dict[Box, set[int]] = {}
-        tiles_of = tuple(
-            join_boxes([tile.box for buffer in entry for tile in buffer.tiles])
-            for entry in self.storage.entries
-        )
-        object.__setattr__(self, "tiles_of", tiles_of)
         for number, ranks in members.items():
-            for box, _ in tiles_of[number]:
+            for box, _ in self.arranged.joined[number]:
                 holding.setdefault(box, set()).update(ranks)
         boxes = {box: tuple(sorted(ranks)) for box, ranks in holding.items()}
         object.__setattr__(self, "boxes", MappingProxyType(boxes))
@@ -74,7 +115,7 @@ class Stored:
 
     def joined(self, rank: int) -> Joined:
         """The boxes that plans know, with positions in :meth:`local_tiles`."""
-        return self.tiles_of[self.entry_of[rank]]
+        return self.arranged.joined[self.entry_of[rank]]
 
     def count(self, rank: int) -> int:
         """Number of the rank's joined boxes."""
@@ -82,7 +123,15 @@ class Stored:
 
     def containing(self, rank: int, box: Box) -> tuple[int, ...]:
         """Numbers of the rank's joined boxes that contain a non-empty box, ascending."""
-        return tuple(number for number, (own, _) in enumerate(self.joined(rank)) if own.contains(box))
+        lo, hi = self.arranged.bounds[self.entry_of[rank]]
+        inside = (lo <= box.lo).all(axis=1) & (box.hi <= hi).all(axis=1)
+        return tuple(np.flatnonzero(inside).tolist())
+
+    def buffer(self, rank: int, number: int) -> tuple[tuple[int, ...], tuple[Tile, ...]]:
+        """Shape of a rank's buffer of this number, which it has, and the tiles in it."""
+        entry = self.entry_of[rank]
+        found = self.storage.entries[entry][self.arranged.positions[entry][number]]
+        return found.shape, found.tiles
 
     def cuts(self, dim: int) -> set[int]:
         """Where joined boxes begin or end along a dimension."""
@@ -154,12 +203,24 @@ def check_storage(storage: Storage, shape: tuple[int, ...]) -> None:
     Raises:
         LayoutError: naming box, buffer and what would be right.
     """
-    for entry in storage.entries:
+    for number, entry in enumerate(storage.entries):
+        seen: set[int] = set()
         for buffer in entry:
+            if buffer.buffer in seen:
+                raise LayoutError(
+                    f"storage describes buffer {buffer.buffer} twice in entry {number}; expected all of its"
+                    " tiles in one"
+                )
+            seen.add(buffer.buffer)
             if buffer.buffer < 0:
                 raise LayoutError(f"storage names buffer number {buffer.buffer}; expected 0 or more")
             if min(buffer.shape, default=0) < 0:
                 raise LayoutError(f"storage has a buffer of shape {list(buffer.shape)}; expected 0 or more")
+            if len(buffer.shape) > MAX_DIMS or prod(size for size in buffer.shape if size) > MAX_ELEMENTS:
+                raise LayoutError(
+                    f"storage has a buffer of shape {list(buffer.shape)}; expected at most {MAX_DIMS}"
+                    f" dimensions and {MAX_ELEMENTS} elements"
+                )
             for tile in buffer.tiles:
                 _check_tile(tile, buffer, shape)
 
@@ -189,4 +250,8 @@ def _check_tile(tile: Tile, buffer: StoredBuffer, shape: tuple[int, ...]) -> Non
         raise LayoutError(
             f"storage puts the last element of the box {box} at {last}; its buffer of shape"
             f" {list(buffer.shape)} has {prod(buffer.shape)} elements"
+        )
+    if max(tile.strides, default=0) > MAX_ELEMENTS:  # of a dimension of one element, as the last one fits
+        raise LayoutError(
+            f"storage has strides {list(tile.strides)} for the box {box}; expected at most {MAX_ELEMENTS}"
         )

@@ -14,6 +14,21 @@ T = TypeVar("T")
 TEXT: Final = "text_config"
 """Section in which configurations of models with a vision tower keep the fields of the language model."""
 
+LISTED: Final = frozenset(
+    (
+        "num_hidden_layers",
+        "num_nextn_predict_layers",
+        "mtp_num_hidden_layers",
+        "num_experts",
+        "num_local_experts",
+        "n_routed_experts",
+    )
+)
+"""Numbers of things that are looked at one by one."""
+
+MOST_LISTED: Final = 10_000
+"""Largest of these numbers that is read, so that a wrong one cannot fill the memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Needed:
@@ -72,11 +87,13 @@ class Config:
     def count(self, name: str, default: T | Needed = NEEDED) -> int | T:
         """A whole number of at least 1."""
         value: int | T = self._read(name, default, "a whole number of at least 1", _is_count)
+        self._check_listed(name, value)
         return value
 
     def natural(self, name: str, default: T | Needed = NEEDED) -> int | T:
         """A whole number of at least 0."""
         value: int | T = self._read(name, default, "a whole number of at least 0", _is_natural)
+        self._check_listed(name, value)
         return value
 
     def count_or_null(self, name: str, default: T | Needed = NEEDED) -> int | T | None:
@@ -171,6 +188,10 @@ class Config:
         if not fits(value):
             raise ModelError(self.refusal(name, value, expected))
         return value
+
+    def _check_listed(self, name: str, value: object) -> None:
+        if name in LISTED and isinstance(value, int) and value > MOST_LISTED:
+            raise ModelError(self.refusal(name, value, f"at most {MOST_LISTED}"))
 
     def _find(self, name: str) -> tuple[bool, Any]:
         if name in self._overrides:

@@ -87,6 +87,10 @@ class Fsdp:
         if self.ranks is not None:
             check_ranks("fsdp", self.gpus, self.ranks)
 
+    def notes(self, model: Model) -> tuple[str, ...]:  # noqa: ARG002 - as in the protocol
+        """Nothing: all of it is said by the options."""
+        return ()
+
     def place(self, model: Model, ranks: Sequence[int]) -> dict[str, tuple[Placed, ...]]:
         """Place every parameter; see :class:`~reshard_planner.models.placed.Parallelism`.
 
@@ -106,7 +110,7 @@ class Fsdp:
                     f"fsdp tp is {self.tp}, which needs the roles of parameters, and {parameter.name} has"
                     " none; expected tp=1, or framework plain"
                 )
-            if "*" in parameter.name:
+            if "*" in parameter.name and parameter.role in roles.KINDS["routed experts"]:
                 key: tuple[object, ...] = (_way(parameter), parameter.shape)
                 if key not in layouts:
                     layouts[key] = Layout.stored(mesh, self._experts(parameter, mesh.size))

@@ -171,6 +171,8 @@ def read_header(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ModelError(f"{path}: its header is not text in UTF-8; expected JSON") from None
+    except ValueError as error:  # a name that no file can have
+        raise ModelError(f"cannot read {str(path)!r}: {error}") from None
     except SpecError as error:
         raise ModelError(f"{path}: its header is {error}") from None
     if not isinstance(header, dict):

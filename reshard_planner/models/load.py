@@ -62,6 +62,17 @@ def load_model(
             of unknown meaning, or an override is not read.
     """
     path = Path(path)
+    try:
+        return _load(path, overrides, mtp=mtp, dtype=dtype)
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from None
+    except RecursionError:
+        raise ModelError(f"{path} nests too deeply; expected a model") from None
+
+
+def _load(
+    path: Path, overrides: str | Path | Mapping[str, Any] | None, *, mtp: bool, dtype: str | None
+) -> Model:
     given = _overrides(overrides)
     asked = None if dtype is None else _canonical(dtype, "dtype")
     if path.is_dir():

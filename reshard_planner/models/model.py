@@ -8,6 +8,8 @@ from math import prod
 from types import MappingProxyType
 
 from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.errors import ModelError
+from reshard_planner.spec.values import MAX_NBYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ class Model:
         tied: whether embedding and head are one parameter.
         dense_layers: layers whose feed-forward part has no experts.
         notes: what was left out, overridden or assumed, one sentence each, for people.
+
+    Raises:
+        ModelError: if the parameters are larger together than any spec can be.
     """
 
     family: str
@@ -91,6 +96,13 @@ class Model:
     def __post_init__(self) -> None:
         named = {parameter.name: parameter for parameter in self.parameters}
         object.__setattr__(self, "by_name", MappingProxyType(named))
+        if self.nbytes > MAX_NBYTES:
+            # the numbers may have more digits than Python writes
+            largest = max(self.parameters, key=lambda parameter: parameter.nbytes)
+            raise ModelError(
+                f"the parameters of {self.family}, of which {largest.name} is the largest, have more than"
+                f" {MAX_NBYTES} bytes together; expected at most that"
+            )
 
     @property
     def elements(self) -> int:

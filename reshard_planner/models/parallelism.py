@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from reshard_planner.dtypes import canonical_dtype
+from reshard_planner.dtypes import canonical_dtype, is_castable
 from reshard_planner.errors import SpecError
 from reshard_planner.intset import parse_ints
 from reshard_planner.models.fsdp import Fsdp
@@ -42,7 +42,14 @@ def _ranks(text: str) -> tuple[int, ...]:
     return ranks
 
 
-_COMMON: dict[str, Callable[[str], Any]] = {"dtype": canonical_dtype, "gpus": _size, "ranks": _ranks}
+def _dtype(text: str) -> str:
+    dtype = canonical_dtype(text)
+    if not is_castable(dtype, dtype):
+        raise SpecError("expected a real floating-point type, as parameters are converted to it")
+    return dtype
+
+
+_COMMON: dict[str, Callable[[str], Any]] = {"dtype": _dtype, "gpus": _size, "ranks": _ranks}
 
 _OPTIONS: dict[str, dict[str, Callable[[str], Any]]] = {
     "megatron": {
@@ -58,7 +65,7 @@ _OPTIONS: dict[str, dict[str, Callable[[str], Any]]] = {
         **_COMMON,
     },
     "fsdp": {**dict.fromkeys(("dp", "tp", "replicas"), _size), **_COMMON},
-    "plain": {"file": Path, "dtype": canonical_dtype, "ranks": _ranks},
+    "plain": {"file": Path, "dtype": _dtype, "ranks": _ranks},
 }
 """Per framework its options, each with what reads its value."""
 

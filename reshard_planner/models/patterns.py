@@ -15,6 +15,7 @@ from reshard_planner.errors import LayoutError, SpecError
 from reshard_planner.forms import convert
 from reshard_planner.intset import parse_ints
 from reshard_planner.layout import Layout, Mesh, Placement, parse_placement
+from reshard_planner.layout.mesh import MAX_RANK
 from reshard_planner.models.model import Model
 from reshard_planner.models.placed import Placed, check_ranks
 
@@ -97,6 +98,8 @@ class Patterns:
             size = 1
             for extent in mesh.axes.values():
                 size *= extent
+            if size > MAX_RANK:
+                raise SpecError(f"{where}: axes {mesh.axes} have {size} ranks; expected at most {MAX_RANK}")
             numbers = parse_ints(mesh.ranks) if isinstance(mesh.ranks, str) else mesh.ranks
             built = Mesh(
                 list(range(size)) if numbers is None else numbers, tuple(mesh.axes), tuple(mesh.axes.values())
@@ -121,6 +124,10 @@ class Patterns:
     def gpus(self) -> int:
         """Number of ranks, of which the mesh uses the last at least."""
         return max(self.mesh.ranks) + 1
+
+    def notes(self, model: Model) -> tuple[str, ...]:  # noqa: ARG002 - as in the protocol
+        """Nothing: all of it is said by the options."""
+        return ()
 
     def place(self, model: Model, ranks: Sequence[int]) -> dict[str, tuple[Placed, ...]]:
         """Place every parameter; see :class:`~reshard_planner.models.placed.Parallelism`.

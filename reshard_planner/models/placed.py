@@ -42,6 +42,13 @@ class Parallelism(Protocol):
     def ranks(self) -> tuple[int, ...] | None:
         """The ranks that its description names; None where it names none."""
 
+    def notes(self, model: Model) -> tuple[str, ...]:
+        """What it chose itself for a model, one sentence each, for people.
+
+        Raises:
+            SpecError: if the model cannot be spread like that.
+        """
+
     def place(self, model: Model, ranks: Sequence[int]) -> dict[str, tuple[Placed, ...]]:
         """Place every parameter.
 

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 from reshard_planner.dtypes import is_castable
 from reshard_planner.errors import SpecError
+from reshard_planner.layout.mesh import MAX_RANK
 from reshard_planner.models.model import Model, Parameter
 from reshard_planner.models.placed import Parallelism, Placed
 from reshard_planner.spec import Options, ReshardSpec, TensorSpec
 from reshard_planner.topology import Topology
+
+OPTIONS = Options(staging_nbytes=2**30, max_peers_per_slot=256)
+"""How whole models are compiled unless asked otherwise. Their rounds are large, and a rank that serves many
+replicas has more peers in one slot than the 32 of other specs: with fewer, schedules fall apart."""
 
 
 def assign_ranks(train: Parallelism, serve: Sequence[Parallelism]) -> list[tuple[int, ...]]:
@@ -17,8 +22,14 @@ def assign_ranks(train: Parallelism, serve: Sequence[Parallelism]) -> list[tuple
 
     A group whose description names ranks has those, which may be ranks of others; the rest stand one after
     another from rank 0 on, without those that are named.
+
+    Raises:
+        SpecError: if they are more than there can be.
     """
     groups = (train, *serve)
+    gpus = sum(group.gpus for group in groups if group.ranks is None)
+    if gpus > MAX_RANK:
+        raise SpecError(f"train and serve have {gpus} GPUs together; expected at most {MAX_RANK}")
     taken = {rank for group in groups for rank in group.ranks or ()}
     found = []
     free = 0
@@ -49,7 +60,7 @@ def build_spec(
         train: how it is spread before.
         serve: how it is spread after, per group of engines; each gets all of it.
         topology: holds all ranks; domains of 8 GPUs when None.
-        options: how to compile.
+        options: how to compile; :data:`OPTIONS` when None.
 
     Returns:
         One tensor per parameter, under its name, with layouts whose storage names the frameworks' own
@@ -71,7 +82,7 @@ def build_spec(
             (placed, group) for group, own in zip(serve, after, strict=True) for placed in own[parameter.name]
         ]
         tensors.append(_tensor(parameter, src, dst))
-    return ReshardSpec(tensors, topology, options)
+    return ReshardSpec(tensors, topology, OPTIONS if options is None else options)
 
 
 def _tensor(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reshard_planner.ir.certificate import Payload
+from reshard_planner.ir.certificate import Certificate, Payload
 from reshard_planner.models.coverage import SideCoverage
 from reshard_planner.models.model import Model, Parameter
 from reshard_planner.models.roles import FEED_FORWARD, KINDS, OTHERS, kind_of
-from reshard_planner.render.text import align, format_count, plain
+from reshard_planner.render.text import align, format_count, format_rate, plain
+from reshard_planner.topology import Topology
+
+LONG_SCHEDULE = 1.0
+"""Gap of a schedule to T* from which on it is warned of."""
 
 TB_FROM = 10**13
 """Bytes from which on sizes are given in TB: models are compared in GB."""
@@ -76,6 +80,12 @@ def inventory(model: Model) -> str:
     return "\n".join([align(rows), *notes])
 
 
+def logical(model: Model) -> str:
+    """What crosses between training and serving if nothing is copied, by NVIDIA's counting."""
+    both, once = format_gb(2 * model.nbytes), format_gb(model.nbytes)
+    return f"logical payload: gather and broadcast {both}, each weight gathered and then sent; reshard {once}"
+
+
 def coverage(before: SideCoverage, after: SideCoverage) -> str:
     """Whether every byte is planned, and what is padding."""
     lines = []
@@ -97,8 +107,32 @@ def moved(payload: Payload) -> str:
     return f"this plan: {format_gb(payload.network_nbytes)} over the network, {beside}"
 
 
+def domains(topology: Topology) -> str:
+    """How many domains of how many GPUs there are, with the rates of their ports."""
+    sizes = sorted({len(domain.gpus) for domain in topology.domains})
+    many = format_count(len(topology.domains), "domain")
+    size = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    nics = sorted({nic.link.bytes_per_s for nic in topology.nics})
+    nvlinks = sorted({domain.link.bytes_per_s for domain in topology.domains})
+    rates = [
+        f"{word} {' to '.join(dict.fromkeys(format_rate(each) for each in (found[0], found[-1])))}"
+        for word, found in (("NIC", nics), ("NVLink", nvlinks))
+        if found
+    ]
+    return f"{many} of {size} GPUs, {', '.join(rates)}"
+
+
+def warnings(certificate: Certificate) -> list[str]:
+    """What a reader of a plan should not miss."""
+    gap = certificate.schedule.gap
+    if gap is None or gap <= LONG_SCHEDULE:
+        return []
+    slow = f"the slots of this schedule take {1 + gap:.1f} x T* together"
+    return [f"warning: {slow}; more staging or groups of other sizes may do better"]
+
+
 def refusals(reasons: Mapping[str, Sequence[Parameter]], model: Model) -> str:
-    """What NCCL M2N would refuse, by reason, with an example of each."""
+    """What NCCL M2N, NVIDIA's reshard between two meshes, would refuse, by reason, with an example each."""
     refused = [parameter for own in reasons.values() for parameter in own]
     if not refused:
         return "NCCL M2N would refuse nothing"

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from reshard_planner.box import Box
-from reshard_planner.layout import Layout
+from reshard_planner.layout import Layout, Tile
 from reshard_planner.layout.partition import row_major_strides
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.values import Side
@@ -69,9 +69,9 @@ def _why_not_a_side(layout: Layout, shape: tuple[int, ...]) -> str | None:
         [(box, parts)] = joined
         if len(parts) != 1:
             return "a shard lies in several places"
-        [(at, tile)] = tiling.local_tiles(rank)
-        if tiling.buffers(rank)[at][1] != box.shape or tile.strides != row_major_strides(box.shape):
-            return "shards lie in fused or padded buffers"
+        [(_, tile)] = tiling.local_tiles(rank)
+        if not _is_dense(tile):
+            return "shards are not dense in their buffers"
         holders.setdefault(box, []).extend(tiling.ranks[alike == kind].tolist())
     cut = {dim for box in holders for dim, size in enumerate(shape) if box.shape[dim] != size}
     if len(cut) > 1:
@@ -80,6 +80,15 @@ def _why_not_a_side(layout: Layout, shape: tuple[int, ...]) -> str | None:
         return "its shards are not equal in size and number of copies"
     grid = [sorted(own) for own in holders.values()]
     return None if _is_a_grid(ranks[0], grid) else "its shards do not lie on a mesh of two axes"
+
+
+def _is_dense(tile: Tile) -> bool:
+    """Whether a tile is one run of memory, which may be a part of a buffer."""
+    shape = tile.box.shape
+    return all(
+        extent == 1 or stride == dense
+        for extent, stride, dense in zip(shape, tile.strides, row_major_strides(shape), strict=True)
+    )
 
 
 def _is_a_grid(first: int, holders: Sequence[list[int]]) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reshard_planner.layout.tiling import NOTHING
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.problem import Problem
 from reshard_planner.schedule.values import Floats, Ints, sum_by
@@ -242,7 +243,7 @@ def shards_of(problem: Problem, forest: Forest, pieces: Ints) -> tuple[Ints, Int
 
 
 def _shard(tensor: TensorSpec, side: Side, lo: Ints) -> Ints:
-    """Number of the shard of the first layout that each of some boxes begins in, -1 outside of it."""
+    """Number from 1 on of the shard of the first layout that each of some boxes begins in, 0 outside."""
     tiling = tensor.tilings(side)[0]
     sizes = enumerate(tensor.shape)
     cuts = [np.array(sorted({0, size} | tiling.cuts(dim)), dtype=np.int64) for dim, size in sizes]
@@ -251,5 +252,5 @@ def _shard(tensor: TensorSpec, side: Side, lo: Ints) -> Ints:
     if not extents or not painted:
         return np.zeros(len(lo), dtype=np.int64)
     columns = (np.searchsorted(cut, lo[:, dim], side="right") - 1 for dim, cut in enumerate(cuts))
-    shards: Ints = painted[0].key[np.ravel_multi_index(tuple(columns), extents)]
+    shards: Ints = painted[0].key[np.ravel_multi_index(tuple(columns), extents)] - NOTHING
     return shards

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reshard_planner.errors import SpecError, UnsupportedError
 from reshard_planner.layout import Layout, Mesh, Tile
 from reshard_planner.layout.partition import row_major_strides
+from reshard_planner.layout.stored import Stored, arrange
 from reshard_planner.spec.values import Side, TensorSpec
 
 Ints = NDArray[np.int64]
@@ -45,18 +46,17 @@ class _User:
         tiling = self.layout.tiling(self.tensor.shape)
         if self.layout.storage is None:
             return tiling.ranks, tiling.alike
-        holding = np.array(
-            [any(buffer.buffer == self.number for buffer in entry) for entry in self.layout.storage.entries]
-        )
+        arranged = arrange(self.layout.storage, self.tensor.shape)
+        holding = np.array([self.number in positions for positions in arranged.positions], dtype=np.bool_)
         return tiling.ranks, np.where(holding[tiling.alike], tiling.alike, -1)
 
-    def local(self, rank: int) -> tuple[tuple[int, ...], list[Tile]]:
+    def local(self, rank: int) -> tuple[tuple[int, ...], Sequence[Tile]]:
         """Shape of the rank's buffer, and the tensor's tiles in it."""
         tiling = self.layout.tiling(self.tensor.shape)
-        [(at, shape)] = [
-            (at, shape) for at, (number, shape) in enumerate(tiling.buffers(rank)) if number == self.number
-        ]
-        return shape, [tile for place, tile in tiling.local_tiles(rank) if place == at]
+        if isinstance(tiling, Stored):
+            return tiling.buffer(rank, self.number)
+        [(_, shape)] = tiling.buffers(rank)
+        return shape, [tile for _, tile in tiling.local_tiles(rank)]
 
 
 def check_buffers(tensors: Iterable[TensorSpec]) -> None:
@@ -155,11 +155,12 @@ def _check_local(where: str, side: Side, rank: int, users: Sequence[_User]) -> N
                 f"{where}: tensor {first.tensor.name!r} has dtype {first.tensor.side_dtype(side)}, tensor"
                 f" {other.tensor.name!r} {other.tensor.side_dtype(side)}; expected it equal"
             )
-        if all(user.layout.storage is None for user in (first, other)):
-            raise SpecError(
-                f"{where}: it is the whole buffer of tensor {first.tensor.name!r} and of"
-                f" {other.tensor.name!r}; expected different names, or storage that says where each lies"
-            )
+    whole = [user.tensor.name for user in users if user.layout.storage is None]
+    if len(whole) > 1:
+        raise SpecError(
+            f"{where}: it is the whole buffer of tensor {whole[0]!r} and of {whole[1]!r}; expected different"
+            " names, or storage that says where each lies"
+        )
 
 
 def _check_places(where: str, rank: int, users: Sequence[_User]) -> None:

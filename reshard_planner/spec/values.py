@@ -85,7 +85,7 @@ class TensorSpec:
             dst_shape: what the destination believes the shape to be; must be equal.
             dst_dtype: element type of the destination; another one than ``dtype`` needs ``cast``.
             cast: whether to convert between the two dtypes.
-            src_buffers: names of local buffers per layout of ``src``; the tensor's name each when None.
+            src_buffers: names of local buffers per layout of ``src``; the tensor's name where there are none.
             dst_buffers: likewise for ``dst``.
 
         Raises:
@@ -200,7 +200,8 @@ def _checked(
             if layout.storage is not None and not _whole_bytes(layout.storage, step):
                 raise UnsupportedError(
                     f"tensor {name!r}, {side}: storage of dtype {dtype} does not keep rows in whole bytes;"
-                    f" expected offsets, strides and rows of multiples of {step}, and 1 as the last stride"
+                    f" expected offsets, strides, rows and bounds of boxes at multiples of {step}, and 1 as"
+                    " the last stride"
                 )
     return tuple(normal)
 
@@ -210,6 +211,7 @@ def _whole_bytes(storage: Storage, step: int) -> bool:
     return all(
         tile.strides[-1] == 1
         and not any(number % step for number in (tile.offset, *tile.strides[:-1], buffer.shape[-1]))
+        and not any(bound % step for bound in (tile.box.lo[-1], tile.box.hi[-1]))  # also where boxes join
         for entry in storage.entries
         for buffer in entry
         for tile in buffer.tiles
@@ -220,7 +222,7 @@ def _named(
     name: str, side: str, layouts: tuple[Layout, ...], given: Sequence[Sequence[str]] | None
 ) -> tuple[tuple[str, ...], ...]:
     """Names of the local buffers of every layout."""
-    names = [(name,)] * len(layouts) if given is None else [tuple(each) for each in given]
+    names = [(name,)] * len(layouts) if given is None else [tuple(each) or (name,) for each in given]
     if len(names) != len(layouts):
         raise SpecError(
             f"tensor {name!r}: names of buffers are given for {len(names)} layouts of {side}; it has"
@@ -236,9 +238,10 @@ def _named(
         if layout.storage is not None:
             buffers = (buffer.buffer for entry in layout.storage.entries for buffer in entry)
             used = max(buffers, default=-1) + 1
-        if len(own) < used or len(set(own)) != len(own):
+        if len(own) < used or len(set(own)) != len(own) or (layout.storage is None and len(own) > 1):
             raise SpecError(
-                f"tensor {name!r}, {side}: buffers are named {list(own)}; expected {used} distinct names"
+                f"tensor {name!r}, {side}: buffers are named {list(own)}; expected {used} distinct"
+                f" name{'s' * (used > 1)}"
             )
     return tuple(names)
 

@@ -82,7 +82,7 @@ def _run(order: RunOrder, number: int, rank: int, played: list[int], timeout: ti
     values = SyntheticValues(plan.spec)
     sources = filled_buffers(plan, rank, "src", values)
     destinations = empty_buffers(plan, rank, "dst")
-    pair = as_tensors(plan, "src", sources), as_tensors(plan, "dst", destinations)
+    pair = as_tensors(plan, "src", sources, rank), as_tensors(plan, "dst", destinations, rank)
     if order.baseline is not None:
         prepared = _baseline(order.baseline, plan, played)
         if isinstance(prepared, str):

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import lcm
 
 from reshard_planner.errors import SpecError
 from reshard_planner.layout import Mesh
 from reshard_planner.models import roles
 from reshard_planner.models.layers import KDA, Layer, by_layer, expert_count, match, split_evenly
-from reshard_planner.models.megatron.rules import LAST_LAYER, MTP, OUTSIDE, TIED_HEAD, layer_rules
+from reshard_planner.models.megatron.rules import (
+    KEPT_IN_FLOAT32,
+    LAST_LAYER,
+    MTP,
+    OUTSIDE,
+    TIED_HEAD,
+    layer_rules,
+)
 from reshard_planner.models.megatron.stages import split_layers
 from reshard_planner.models.model import Model, Parameter
 from reshard_planner.models.placed import Placed, check_ranks, check_sizes, in_order
@@ -106,6 +114,20 @@ class Megatron:
             )
         return self.dp or (self.gpus // each if self.gpus else least)
 
+    def notes(self, model: Model) -> tuple[str, ...]:
+        """How many layers every stage has, with several stages.
+
+        Raises:
+            SpecError: if the layers cannot be split like that.
+        """
+        if self.pp == 1:
+            return ()
+        stages = split_layers(model.layers, self.pp, self.vpp, self.first, self.last)
+        counts = [sum(map(len, chunks)) for chunks in stages]
+        runs = [(count, len(list(own))) for count, own in groupby(counts)]
+        shown = ", ".join(f"{count} x {times}" if times > 1 else f"{count}" for count, times in runs)
+        return (f"layers per pipeline stage: {shown}",)
+
     def place(self, model: Model, ranks: Sequence[int]) -> dict[str, tuple[Placed, ...]]:
         """Place every parameter; see :class:`~reshard_planner.models.placed.Parallelism`.
 
@@ -131,7 +153,8 @@ class Megatron:
                 )
                 for role, layout in layouts.of(rule, present, mesh).items():
                     name = present[role].name
-                    one = Placed(layout, buffers or (prefix + rule.buffer,))
+                    dtype = "float32" if role in KEPT_IN_FLOAT32 else None
+                    one = Placed(layout, buffers or (prefix + rule.buffer,), dtype)
                     placed[name] = (*placed.get(name, ()), one)
         return in_order(model, placed)
 

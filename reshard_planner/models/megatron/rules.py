@@ -69,6 +69,7 @@ def _group_sizes(share: Share, q: str, k: str, v: str) -> tuple[int, int, int]:
             f"{model.family} has {heads} query heads and {groups} heads of keys and values; expected a"
             f" multiple of {groups or 1}"
         )
+    share.require(heads, "query heads")
     size = share.extents[q] // (heads * (1 + model.output_gate))
     if size * heads * (1 + model.output_gate) != share.extents[q] or share.extents[k] % groups:
         raise SpecError(
@@ -91,6 +92,9 @@ def _contiguous(share: Share, rows: list[Piece]) -> Iterator[Piece]:
             yield role, lo + begin - position, lo + end - position
         position += hi - lo
 
+
+KEPT_IN_FLOAT32 = frozenset((roles.ROUTER_BIAS,))
+"""Roles whose buffers Megatron makes in float32 whatever the model's dtype is (moe/router, expert_bias)."""
 
 OUTSIDE = (
     Rule("embedding.word_embeddings.weight", (roles.EMBEDDING,), vocabulary),
@@ -122,7 +126,7 @@ _GQA = (
     ),
     Rule("self_attention.q_layernorm.weight", (roles.Q_NORM,), whole),
     Rule("self_attention.k_layernorm.weight", (roles.K_NORM,), whole),
-    Rule("self_attention.linear_proj.weight", (roles.O,), even, dim=1),
+    Rule("self_attention.linear_proj.weight", (roles.O,), by_heads("heads"), dim=1),
     Rule("self_attention.linear_proj.bias", (roles.O_BIAS,), whole),
 )
 
@@ -137,7 +141,7 @@ _MLA = (
     Rule("self_attention.linear_kv_down_proj.weight", (roles.KV_A,), whole),
     Rule("self_attention.linear_kv_up_proj.layer_norm_weight", (roles.KV_A_NORM,), whole),
     Rule("self_attention.linear_kv_up_proj.weight", (roles.KV_B,), by_heads("heads")),
-    Rule("self_attention.linear_proj.weight", (roles.O,), even, dim=1),
+    Rule("self_attention.linear_proj.weight", (roles.O,), by_heads("heads"), dim=1),
 )
 _LOW_RANK_QUERY = Rule("self_attention.linear_q_up_proj.weight", (roles.Q_B,), by_heads("heads"))
 _FULL_RANK_QUERY = Rule("self_attention.linear_q_proj.weight", (roles.Q_B,), by_heads("heads"))
@@ -187,7 +191,7 @@ _KIMI_MLA = (
     Rule("self_attention.kv_a_layernorm.weight", (roles.KV_A_NORM,), whole),
     Rule("self_attention.kv_b_proj.weight", (roles.KV_B,), by_heads("heads")),
     Rule("self_attention.g_proj.weight", (roles.ATTENTION_GATE,), by_heads("heads")),
-    Rule("self_attention.o_proj.weight", (roles.O,), even, dim=1),
+    Rule("self_attention.o_proj.weight", (roles.O,), by_heads("heads"), dim=1),
 )
 _KIMI_LOW_RANK_QUERY = Rule("self_attention.q_b_proj.weight", (roles.Q_B,), by_heads("heads"))
 _KIMI_FULL_RANK_QUERY = Rule("self_attention.q_proj.weight", (roles.Q_B,), by_heads("heads"))

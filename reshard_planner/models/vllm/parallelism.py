@@ -93,6 +93,10 @@ class Vllm:
         if self.ranks is not None:
             check_ranks("vllm", self.gpus, self.ranks)
 
+    def notes(self, model: Model) -> tuple[str, ...]:  # noqa: ARG002 - as in the protocol
+        """Nothing: all of it is said by the options."""
+        return ()
+
     def place(self, model: Model, ranks: Sequence[int]) -> dict[str, tuple[Placed, ...]]:
         """Place every parameter; see :class:`~reshard_planner.models.placed.Parallelism`.
 
@@ -134,6 +138,9 @@ class Vllm:
     def _experts(self, model: Model, layers: list[Layer]) -> ExpertSplit | None:
         count = expert_count(model, layers)
         physical = count + self.redundant
+        if not count and (self.ep > 1 or self.redundant):
+            wrong = f"ep is {self.ep}" if self.ep > 1 else f"redundant is {self.redundant}"
+            raise SpecError(f"vllm {wrong}, but {model.family} has no experts; expected ep=1 redundant=0")
         if self.ep > 1 and physical < self.ep:
             raise SpecError(
                 f"vllm ep is {self.ep}, but {model.family} has {count} experts"
