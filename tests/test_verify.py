@@ -41,9 +41,9 @@ from reshard_planner.errors import (
     VerificationError,
 )
 from reshard_planner.ir.certificate import Certificate
-from reshard_planner.ir.checks.coverage import are_disjoint
 from reshard_planner.ir.checks.order import first_descent
 from reshard_planner.ir.tables import Groups, Pieces, Routes, Schedule, Tables
+from reshard_planner.layout.disjoint import are_disjoint
 from reshard_planner.transfer import Medium, Role
 
 GB = 10**9
@@ -472,7 +472,7 @@ def test_disjointness_agrees_with_pairwise_intersection(rows):
 
 
 def test_disjointness_of_more_boxes_than_fit_one_grid_is_found(monkeypatch):
-    monkeypatch.setattr("reshard_planner.ir.checks.coverage.MAX_CORNERS", 16)
+    monkeypatch.setattr("reshard_planner.layout.disjoint.MAX_CORNERS", 16)
     grid = np.indices((12, 12)).reshape(2, -1).T.astype(np.int64)
     assert are_disjoint(grid, grid + 1)
     wide = grid + 1
