@@ -110,7 +110,7 @@ def test_an_interrupted_run_leaves_no_process(mark):
     assert process.stdout.readline() == "start processes\n"
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    assert "KeyboardInterrupt" in said  # not always last: it may come while something is being deleted
     assert marked_processes(mark) == []
 
 
