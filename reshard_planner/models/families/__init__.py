@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from reshard_planner.errors import ModelError
 from reshard_planner.models.config import Config
-from reshard_planner.models.families import deepseek_v3, kimi, llama, qwen3, qwen3_5
+from reshard_planner.models.families import deepseek_v3, kimi, llama, qwen2, qwen3, qwen3_5
 from reshard_planner.models.model import Model
 
 
@@ -52,6 +52,7 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
         "kimi_k3": Family(kimi.build_k3, _KIMI_VISION),
         "kimi_linear": Family(kimi.build_linear),
         "llama": Family(llama.build),
+        "qwen2": Family(qwen2.build),
         "qwen3": Family(qwen3.build_dense),
         "qwen3_5": Family(qwen3_5.build_dense, _QWEN_VISION, _QWEN_PREDICTION),
         "qwen3_5_moe": Family(qwen3_5.build_sparse, _QWEN_VISION, _QWEN_PREDICTION),

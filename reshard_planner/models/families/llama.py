@@ -5,10 +5,9 @@ The names and shapes are those of ``LlamaForCausalLM`` of transformers.
 
 from __future__ import annotations
 
-from reshard_planner.errors import ModelError
 from reshard_planner.models.config import Config
 from reshard_planner.models.families import parts
-from reshard_planner.models.families.parts import Heads, Parameters, Place
+from reshard_planner.models.families.parts import Parameters, Place
 from reshard_planner.models.model import Model
 
 
@@ -22,7 +21,7 @@ def build(config: Config, *, mtp: bool) -> Model:  # noqa: ARG001 - Llama has no
     layers = config.count("num_hidden_layers")
     vocab = config.count("vocab_size")
     intermediate = config.count("intermediate_size")
-    heads = _heads(config, hidden)
+    heads = parts.attention_heads(config, hidden)
     bias = config.flag("attention_bias", default=False)
     mlp_bias = config.flag("mlp_bias", default=False)
     tied = config.flag("tie_word_embeddings")
@@ -48,19 +47,3 @@ def build(config: Config, *, mtp: bool) -> Model:  # noqa: ARG001 - Llama has no
         tied=tied,
         dense_layers=frozenset(range(layers)),
     )
-
-
-def _heads(config: Config, hidden: int) -> Heads:
-    """Sizes of heads; configurations before Llama 2 and 3.2 leave out what follows from the others."""
-    heads = config.count("num_attention_heads")
-    kv_heads = config.count("num_key_value_heads", heads)
-    if heads % kv_heads:
-        raise ModelError(config.refusal("num_key_value_heads", kv_heads, f"a divisor of {heads} query heads"))
-    head_dim = config.count("head_dim", None)
-    if head_dim is None:
-        if hidden % heads:
-            raise ModelError(
-                config.refusal("num_attention_heads", heads, f"a divisor of {hidden}, without a head_dim")
-            )
-        head_dim = hidden // heads
-    return Heads(heads, kv_heads, head_dim)

@@ -93,8 +93,39 @@ def layer_norms(place: Place, hidden: int) -> Parameters:
     )
 
 
+def attention_heads(config: Config, hidden: int) -> Heads:
+    """Sizes of heads; older configurations leave out what follows from the others.
+
+    Args:
+        config: the configuration.
+        hidden: hidden size, in elements.
+
+    Raises:
+        ModelError: if a field is missing, or sizes do not divide.
+    """
+    heads = config.count("num_attention_heads")
+    kv_heads = config.count("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise ModelError(config.refusal("num_key_value_heads", kv_heads, f"a divisor of {heads} query heads"))
+    head_dim = config.count("head_dim", None)
+    if head_dim is None:
+        if hidden % heads:
+            raise ModelError(
+                config.refusal("num_attention_heads", heads, f"a divisor of {hidden}, without a head_dim")
+            )
+        head_dim = hidden // heads
+    return Heads(heads, kv_heads, head_dim)
+
+
 def grouped_query_attention(
-    place: Place, hidden: int, heads: Heads, *, bias: bool, norms: bool, output_gate: bool = False
+    place: Place,
+    hidden: int,
+    heads: Heads,
+    *,
+    bias: bool,
+    norms: bool,
+    output_gate: bool = False,
+    output_bias: bool = True,
 ) -> Parameters:
     """Grouped-query attention.
 
@@ -102,9 +133,10 @@ def grouped_query_attention(
         place: the attention module.
         hidden: hidden size, in elements.
         heads: its heads.
-        bias: whether all four projections have a bias.
+        bias: whether projections have a bias.
         norms: whether queries and keys are normalised by heads.
         output_gate: whether the query projection also gives a gate of every head.
+        output_bias: whether the output projection has one, too, where the others have it.
     """
     queries = heads.heads * heads.head_dim
     keys = heads.kv_heads * heads.head_dim
@@ -120,8 +152,9 @@ def grouped_query_attention(
             place.parameter(roles.Q_BIAS, "q_proj.bias", rows),
             place.parameter(roles.K_BIAS, "k_proj.bias", keys),
             place.parameter(roles.V_BIAS, "v_proj.bias", keys),
-            place.parameter(roles.O_BIAS, "o_proj.bias", hidden),
         ]
+    if bias and output_bias:
+        found.append(place.parameter(roles.O_BIAS, "o_proj.bias", hidden))
     if norms:
         found += [
             place.weight(roles.Q_NORM, "q_norm", heads.head_dim),
