@@ -12,7 +12,7 @@ from reshard_planner.box import Box
 from reshard_planner.compiler import compile  # noqa: A004 - the verb of the command line, used as rp.compile
 from reshard_planner.errors import InputError, ReshardError, VerificationError
 from reshard_planner.ir import Certificate, Plan, interpret, verify
-from reshard_planner.layout import Layout, Mesh, Replicate, Shard, StridedShard
+from reshard_planner.layout import Layout, Mesh, Replicate, Shard, Storage, StoredBuffer, StridedShard, Tile
 from reshard_planner.spec import Options, ReshardSpec, TensorSpec
 from reshard_planner.topology import Topology
 
@@ -28,8 +28,11 @@ __all__ = [
     "ReshardError",
     "ReshardSpec",
     "Shard",
+    "Storage",
+    "StoredBuffer",
     "StridedShard",
     "TensorSpec",
+    "Tile",
     "Topology",
     "VerificationError",
     "compile",
