@@ -62,7 +62,16 @@ def test_the_planner_alone_brings_no_torch():
 
 
 def test_the_planner_alone_brings_no_tools():
-    assert closure(set()) == {"graphviz", "msgspec", "networkx", "numpy", "pyyaml", "safetensors", "scipy"}
+    assert closure(set()) == {
+        "graphviz",
+        "ml-dtypes",
+        "msgspec",
+        "networkx",
+        "numpy",
+        "pyyaml",
+        "safetensors",
+        "scipy",
+    }
 
 
 def test_every_package_is_pinned_to_one_version():
