@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from reshard_planner.box import Box
 from reshard_planner.errors import SpecError, UnsupportedError
-from reshard_planner.layout import Tiling
-from reshard_planner.layout.tiling import Painted
+from reshard_planner.layout.tiling import Painted, cuts_of
 from reshard_planner.spec import TensorSpec
 
 Ranks = tuple[int, ...]
@@ -63,7 +62,7 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
         UnsupportedError: if there are too many atoms.
     """
     src, dst = tensor.tilings("src"), tensor.tilings("dst")
-    cuts = [_cuts((*src, *dst), dim, size) for dim, size in enumerate(tensor.shape)]
+    cuts = cuts_of((*src, *dst), tensor.shape)
     extents = tuple(max(0, len(cut) - 1) for cut in cuts)
     count = prod(extents)
     if count > MAX_ATOMS:
@@ -106,11 +105,6 @@ def find_atoms(tensor: TensorSpec) -> Atoms:
         tuple(holders[int(holder_of[atom])] for atom in order),
         tuple(needers[int(needer_of[atom])] for atom in order),
     )
-
-
-def _cuts(tilings: tuple[Tiling, ...], dim: int, size: int) -> NDArray[np.int64]:
-    bounds = {0, size}.union(*(tiling.cuts(dim) for tiling in tilings))
-    return np.array(sorted(bounds), dtype=np.int64)
 
 
 def _rank_sets(painted: list[Painted], count: int) -> tuple[NDArray[np.int64], list[Ranks]]:

@@ -86,8 +86,7 @@ def find_geometries(spec: ReshardSpec, ports: Ports) -> tuple[Geometry, ...]:
     """Group the tensors of a spec by geometry, in order of first appearance."""
     alike: dict[tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]], list[int]] = {}
     for index, tensor in enumerate(spec.tensors):
-        key = (tensor.shape, tensor.bits, tensor.src, tensor.dst)
-        alike.setdefault(key, []).append(index)
+        alike.setdefault(tensor.geometry, []).append(index)
     patterns: dict[tuple[tuple[Layout, ...], tuple[Layout, ...]], tuple[object, Ints]] = {}
     found: dict[object, list[tuple[tuple[int, ...], Ints]]] = {}
     for (shape, bits, src, dst), indices in alike.items():

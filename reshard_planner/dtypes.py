@@ -50,6 +50,30 @@ DTYPE_BITS: dict[str, int] = {
 """Bits of one element, by torch dtype name."""
 
 
+SAFETENSORS_DTYPES: dict[str, str] = {
+    "BOOL": "bool",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+}
+"""Torch's names of the dtypes of safetensors files, by the names there."""
+
+
 def canonical_dtype(name: str) -> str:
     """Return torch's principal name of a dtype.
 

@@ -7,18 +7,19 @@ import json
 import numpy as np
 import pytest
 import torch
-from reshard_executors.checkpoint import DTYPE_NAMES, CheckpointValues, read_header
+from reshard_executors.checkpoint import CheckpointValues, read_header
 from reshard_executors.local import run_plan
 from reshard_executors.values import filled_buffers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 import reshard_planner as rp
+from reshard_planner.dtypes import SAFETENSORS_DTYPES
 from reshard_planner.errors import InputError
 
 ROWS = rp.Layout(rp.Mesh([0, 1]), ["S(0)"])
 COLUMNS = rp.Layout(rp.Mesh([1, 2]), ["S(1)"])
-DTYPES = [name for name in DTYPE_NAMES.values() if hasattr(torch, name)]
+DTYPES = [name for name in SAFETENSORS_DTYPES.values() if hasattr(torch, name)]
 
 
 def random_bytes(rows, columns, dtype):

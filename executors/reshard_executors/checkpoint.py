@@ -14,36 +14,13 @@ import numpy as np
 from reshard_executors.synthetic import SyntheticValues
 from reshard_executors.values import Buffer, Values, storage_dtype
 from reshard_planner.box import Box
-from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.dtypes import DTYPE_BITS, SAFETENSORS_DTYPES
 from reshard_planner.errors import InputError
 from reshard_planner.ir.views import storage_shape
 from reshard_planner.spec import ReshardSpec, TensorSpec
 
 MAX_HEADER_NBYTES = 100_000_000
 """Largest header that the format allows."""
-
-DTYPE_NAMES = {
-    "BOOL": "bool",
-    "I8": "int8",
-    "I16": "int16",
-    "I32": "int32",
-    "I64": "int64",
-    "U8": "uint8",
-    "U16": "uint16",
-    "U32": "uint32",
-    "U64": "uint64",
-    "F8_E4M3": "float8_e4m3fn",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz",
-    "F8_E5M2": "float8_e5m2",
-    "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F8_E8M0": "float8_e8m0fnu",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "F32": "float32",
-    "F64": "float64",
-    "C64": "complex64",
-}
-"""Torch's names of the dtypes of the format, where one element is one storage element."""
 
 
 class Entry(msgspec.Struct):
@@ -62,7 +39,7 @@ class Entry(msgspec.Struct):
     @property
     def dtype_name(self) -> str:
         """Torch's name of the dtype where there is one."""
-        return DTYPE_NAMES.get(self.dtype, self.dtype)
+        return SAFETENSORS_DTYPES.get(self.dtype, self.dtype)
 
 
 def read_header(path: Path) -> tuple[dict[str, Entry], int]:

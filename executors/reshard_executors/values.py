@@ -1,7 +1,7 @@
 """Where the elements of a run come from, and local buffers made of them.
 
 Everything here is in storage coordinates: an element of the tensor is one storage element, except below eight
-bits, where the bytes along the last dimension are (see :class:`reshard_planner.ir.program.View`).
+bits, where the bytes along the last dimension are (see :class:`reshard_planner.ir.views.View`).
 """
 
 from __future__ import annotations

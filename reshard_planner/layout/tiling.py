@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,6 +77,14 @@ class Tiling(Protocol):
             extents: atoms per dimension.
         """
         ...
+
+
+def cuts_of(tilings: Sequence[Tiling], shape: tuple[int, ...]) -> list[Ints]:
+    """Where any of some tilings of one tensor cuts it, per dimension, ascending, with both of its ends."""
+    return [
+        np.array(sorted({0, size}.union(*(tiling.cuts(dim) for tiling in tilings))), dtype=np.int64)
+        for dim, size in enumerate(shape)
+    ]
 
 
 def alike_ranks(ranks: Ints, key: Ints) -> dict[int, tuple[int, ...]]:

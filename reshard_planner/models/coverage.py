@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.layout import Layout, Mesh
-from reshard_planner.layout.tiling import NOTHING
+from reshard_planner.layout.tiling import NOTHING, cuts_of
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.values import Side
 
@@ -67,10 +67,7 @@ def measure_coverage(spec: ReshardSpec, side: Side) -> SideCoverage:
 def _covered(tensor: TensorSpec, side: Side) -> int:
     """Elements that some rank stores."""
     tilings = tensor.tilings(side)
-    cuts = [
-        np.array(sorted({0, size}.union(*(tiling.cuts(dim) for tiling in tilings))), dtype=np.int64)
-        for dim, size in enumerate(tensor.shape)
-    ]
+    cuts = cuts_of(tilings, tensor.shape)
     extents = tuple(len(cut) - 1 for cut in cuts)
     held: NDArray[np.bool_] = np.zeros(prod(extents), dtype=np.bool_)
     for tiling in tilings:

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeGuard
 
 import msgspec
 
 from reshard_planner.document import parse_document, read_document
-from reshard_planner.dtypes import DTYPE_BITS
+from reshard_planner.dtypes import DTYPE_BITS, SAFETENSORS_DTYPES
 from reshard_planner.errors import ModelError, SpecError
 
 MAX_HEADER_NBYTES: Final = 100_000_000
@@ -31,31 +30,6 @@ METADATA: Final = "__metadata__"
 """Entry of a header that is no tensor."""
 
 INDEX_NAME: Final = "model.safetensors.index.json"
-
-DTYPES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "BOOL": "bool",
-        "I8": "int8",
-        "I16": "int16",
-        "I32": "int32",
-        "I64": "int64",
-        "U8": "uint8",
-        "U16": "uint16",
-        "U32": "uint32",
-        "U64": "uint64",
-        "F8_E4M3": "float8_e4m3fn",
-        "F8_E4M3FNUZ": "float8_e4m3fnuz",
-        "F8_E5M2": "float8_e5m2",
-        "F8_E5M2FNUZ": "float8_e5m2fnuz",
-        "F8_E8M0": "float8_e8m0fnu",
-        "F16": "float16",
-        "BF16": "bfloat16",
-        "F32": "float32",
-        "F64": "float64",
-        "C64": "complex64",
-    }
-)
-"""Torch's names of the format's dtypes."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -207,11 +181,10 @@ def _decoded(text: bytes) -> object:
 
 def _entry(path: Path, name: str, raw: object) -> tuple[Tensor, tuple[int, int]]:
     entry = raw if isinstance(raw, Entry) else _checked(raw, f"{path}: tensor {name!r}")
-    dtype = DTYPES.get(entry.dtype)
+    dtype = SAFETENSORS_DTYPES.get(entry.dtype)
     if dtype is None:
-        raise ModelError(
-            f"{path}: tensor {name!r} has dtype {entry.dtype!r}; expected one of {', '.join(DTYPES)}"
-        )
+        known = ", ".join(SAFETENSORS_DTYPES)
+        raise ModelError(f"{path}: tensor {name!r} has dtype {entry.dtype!r}; expected one of {known}")
     start, stop = entry.data_offsets
     nbytes = prod(entry.shape) * DTYPE_BITS[dtype] // 8
     if stop - start != nbytes:
@@ -227,7 +200,7 @@ def _checked(raw: object, where: str) -> Entry:
         raise ModelError(f"{where} is {raw!r:.40}; expected a mapping of dtype, shape and data_offsets")
     label, shape, offsets = raw.get("dtype"), raw.get("shape"), raw.get("data_offsets")
     if not isinstance(label, str):
-        raise ModelError(f"{where} has dtype {label!r:.40}; expected one of {', '.join(DTYPES)}")
+        raise ModelError(f"{where} has dtype {label!r:.40}; expected one of {', '.join(SAFETENSORS_DTYPES)}")
     if not _naturals(shape):
         raise ModelError(f"{where} has shape {shape!r:.80}; expected a list of whole numbers of at least 0")
     if not _naturals(offsets) or len(offsets) != 2:

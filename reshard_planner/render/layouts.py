@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
 
-import numpy as np
-
 from reshard_planner.layout import Layout, Partition, Tiling
 from reshard_planner.layout.intervals import length
+from reshard_planner.layout.tiling import cuts_of
 from reshard_planner.render.dot import FAINT, html_text, new_graph
 from reshard_planner.render.text import format_count, format_nbytes, format_ranks, format_shape, plain
 from reshard_planner.spec import TensorSpec
@@ -159,7 +158,7 @@ def _of_partition(partition: Partition) -> tuple[list[list[Range]], Stores, list
 
 def _of_storage(tiling: Tiling, shape: tuple[int, ...]) -> tuple[list[list[Range]], Stores, list[int]]:
     """The same for storage, whose boxes are cut wherever another one begins or ends."""
-    cuts = [np.array(sorted({0, size} | tiling.cuts(dim)), dtype=np.int64) for dim, size in enumerate(shape)]
+    cuts = cuts_of([tiling], shape)
     ranges = [[(lo, hi, number) for number, (lo, hi) in enumerate(pairwise(cut.tolist()))] for cut in cuts]
     empty = sorted(rank for rank in tiling.ranks.tolist() if not tiling.count(rank))
     extents = tuple(map(len, ranges))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reshard_planner.layout.tiling import NOTHING
+from reshard_planner.layout.tiling import NOTHING, cuts_of
 from reshard_planner.routing.forest import Forest
 from reshard_planner.routing.problem import Problem
 from reshard_planner.schedule.values import Floats, Ints, sum_by
@@ -245,8 +245,7 @@ def shards_of(problem: Problem, forest: Forest, pieces: Ints) -> tuple[Ints, Int
 def _shard(tensor: TensorSpec, side: Side, lo: Ints) -> Ints:
     """Number from 1 on of the shard of the first layout that each of some boxes begins in, 0 outside."""
     tiling = tensor.tilings(side)[0]
-    sizes = enumerate(tensor.shape)
-    cuts = [np.array(sorted({0, size} | tiling.cuts(dim)), dtype=np.int64) for dim, size in sizes]
+    cuts = cuts_of([tiling], tensor.shape)
     extents = tuple(len(cut) - 1 for cut in cuts)
     painted = tiling.paint(cuts, extents)
     if not extents or not painted:

@@ -19,15 +19,13 @@ from reshard_planner.spec.storageform import (
     shared_storage,
     storage_to_dict,
 )
-from reshard_planner.spec.values import Options, ReshardSpec, Side, TensorSpec
+from reshard_planner.spec.values import SIDES, Options, ReshardSpec, TensorSpec
 from reshard_planner.topology.form import from_form
 
 T = TypeVar("T")
 
 VERSION = 1
 """Version of the spec format."""
-
-SIDES: tuple[Side, Side] = ("src", "dst")
 
 
 class MeshForm(msgspec.Struct, forbid_unknown_fields=True):

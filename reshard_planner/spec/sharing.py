@@ -13,11 +13,10 @@ from reshard_planner.errors import SpecError, UnsupportedError
 from reshard_planner.layout import Layout, Mesh, Tile
 from reshard_planner.layout.partition import row_major_strides
 from reshard_planner.layout.stored import Stored, arrange
-from reshard_planner.spec.values import Side, TensorSpec
+from reshard_planner.spec.values import SIDES, Side, TensorSpec
 
 Ints = NDArray[np.int64]
 
-SIDES: tuple[Side, Side] = ("src", "dst")
 
 MAX_RUNS = 2**24
 """Most runs of neighbouring elements that the tiles of one local buffer may consist of."""

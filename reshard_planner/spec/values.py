@@ -22,6 +22,9 @@ from reshard_planner.topology import Ports, Topology
 
 Side = Literal["src", "dst"]
 
+SIDES: tuple[Side, Side] = ("src", "dst")
+"""Before and after."""
+
 MAX_NBYTES = 2**56
 """Most bytes that all ranks together may receive: sums of bytes, and bits, are 64-bit integers."""
 
@@ -155,7 +158,7 @@ class TensorSpec:
         return prod(self.shape) * self.bits // 8
 
     @property
-    def geometry(self) -> tuple[object, ...]:
+    def geometry(self) -> tuple[tuple[int, ...], int, tuple[Layout, ...], tuple[Layout, ...]]:
         """What routes depend on: tensors with equal ones are moved alike."""
         return self.shape, self.bits, self.src, self.dst
 

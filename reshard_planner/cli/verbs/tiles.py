@@ -12,9 +12,7 @@ from reshard_planner.cli.verb import Verb
 from reshard_planner.render.text import plain
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.tiles import SideTiles
-from reshard_planner.spec.values import Side
-
-SIDES: tuple[Side, Side] = ("src", "dst")
+from reshard_planner.spec.values import SIDES, Side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,10 +16,8 @@ from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.traffic import Traffic, measure_traffic
 from reshard_planner.routing import STRATEGIES, Strategy
 from reshard_planner.spec import TensorSpec
-from reshard_planner.spec.values import Side
+from reshard_planner.spec.values import SIDES, Side
 from reshard_planner.topology import Ports
-
-SIDES: tuple[Side, Side] = ("src", "dst")
 
 
 class Subject:

@@ -88,7 +88,7 @@ class TileColumns:
         return held
 
     def _search(self, rank: Ints, lo: Ints, hi: Ints) -> NDArray[np.bool_]:
-        """The same by bisection, for ranks of very many tiles."""
+        """The same box by box, for ranks of very many tiles."""
         tiles = SideTiles(self._tensor, self._side)
         boxes = zip(rank.tolist(), lo.tolist(), hi.tolist(), strict=True)
         return np.array(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from reshard_planner.errors import ModelError
 from reshard_planner.models import roles
 from reshard_planner.models.config import Config
-from reshard_planner.models.model import Parameter
+from reshard_planner.models.model import Model, Parameter
 
 Parameters = tuple[Parameter, ...]
 
@@ -321,3 +321,49 @@ def sparse_layers(config: Config, layers: int) -> frozenset[int]:
     first = config.natural("first_k_dense_replace")
     step = config.count("moe_layer_freq")
     return frozenset(number for number in range(first, layers) if number % step == 0)
+
+
+def dense_decoder(
+    config: Config, family: str, *, bias: bool, output_bias: bool = True, mlp_bias: bool = False
+) -> Model:
+    """A model of grouped-query attention and a dense feed-forward part in every layer.
+
+    Args:
+        config: the configuration.
+        family: name of the family.
+        bias: whether projections of attention have a bias.
+        output_bias: whether the output projection has one, too, where the others have it.
+        mlp_bias: whether the feed-forward projections have one.
+
+    Raises:
+        ModelError: if a field is missing or wrong.
+    """
+    hidden = config.count("hidden_size")
+    layers = config.count("num_hidden_layers")
+    vocab = config.count("vocab_size")
+    intermediate = config.count("intermediate_size")
+    heads = attention_heads(config, hidden)
+    tied = config.flag("tie_word_embeddings")
+    top = Place("", config.dtype)
+    model = top.at("model")
+    found: Parameters = embedding(model, vocab, hidden)
+    for number in range(layers):
+        layer = model.of_layer(number)
+        found += layer_norms(layer, hidden)
+        found += grouped_query_attention(
+            layer.at("self_attn"), hidden, heads, bias=bias, norms=False, output_bias=output_bias
+        )
+        found += dense_mlp(layer.at("mlp"), hidden, intermediate, bias=mlp_bias)
+    found += final_norm(model, hidden) + head(top, vocab, hidden, tied=tied)
+    return Model(
+        family=family,
+        parameters=found,
+        layers=layers,
+        heads=heads.heads,
+        kv_heads=heads.kv_heads,
+        head_dim=heads.head_dim,
+        v_head_dim=heads.head_dim,
+        vocab=vocab,
+        tied=tied,
+        dense_layers=frozenset(range(layers)),
+    )
