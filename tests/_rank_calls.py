@@ -467,3 +467,9 @@ def build_and_drop(_: State, plan: rp.Plan, times: int) -> tuple[int, int]:
             time.sleep(0.2)  # threads end on their own
             found.append(usage()[:2])
     return tuple(late - early for early, late in zip(*found, strict=True))
+
+
+def build_with_time(_: State, plan: rp.Plan, option: str, seconds: float) -> None:
+    """Build with one time set to some seconds."""
+    with Resharder(plan, **{option: timedelta(seconds=seconds)}):
+        pass

@@ -1,8 +1,8 @@
 """Executors: run the per-rank programs of a plan.
 
 What needs torch is looked up on first use, so that everything else here works without it: ``Resharder`` runs
-plans on torch.distributed, ``Redistributor`` and ``redistribute`` serve users of DTensor, and ``join_jobs``
-makes a process group of several jobs.
+plans on torch.distributed, ``Redistributor`` and ``redistribute`` serve users of DTensor, ``rank_info`` and
+``start_world`` take what a launcher says, and ``join_jobs`` makes a process group of several jobs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ if TYPE_CHECKING:
     from reshard_executors.dtensor import Redistributor, redistribute, xferdtensor
     from reshard_executors.given import Described
     from reshard_executors.groups import join_jobs
-    from reshard_executors.resharder import Refit, Resharder, RunRecord
+    from reshard_executors.launchers import RankInfo, rank_info, start_world
+    from reshard_executors.record import Refit, RunRecord
+    from reshard_executors.resharder import Resharder
 
 __all__ = [
     "Described",
+    "RankInfo",
     "Redistributor",
     "Refit",
     "Resharder",
     "RunRecord",
     "join_jobs",
+    "rank_info",
     "redistribute",
+    "start_world",
     "xferdtensor",
 ]
 
@@ -31,10 +36,12 @@ TORCH_EXTRA = "install the extra reshard-planner[torch]"
 """What to do where torch is missing."""
 
 HOMES = {
-    **dict.fromkeys(("Refit", "Resharder", "RunRecord"), "resharder"),
+    **dict.fromkeys(("Refit", "RunRecord"), "record"),
+    "Resharder": "resharder",
     **dict.fromkeys(("Redistributor", "redistribute", "xferdtensor"), "dtensor"),
     "Described": "given",
     "join_jobs": "groups",
+    **dict.fromkeys(("RankInfo", "rank_info", "start_world"), "launchers"),
 }
 """The module of each name."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -13,14 +15,34 @@ from reshard_executors.jobs import named_error
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.spec import ReshardSpec
 
+ENDLESS = timedelta(days=1)
+"""A timeout for what somebody else watches."""
+
+HOSTS = "their hosts"
+"""What :func:`agree_on_hosts` compares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What came of comparing facts, the same on every rank.
+
+    Attributes:
+        error: why the ranks cannot go on; None if they can.
+        most: the largest of their numbers.
+    """
+
+    error: ReshardError | None
+    most: int
+
 
 def agree(
     group: dist.ProcessGroup,
     device: torch.device,
     facts: Mapping[str, str],
     error: ReshardError | None,
-    what: str = "their plans",
-) -> None:
+    what: str,
+    number: int = 0,
+) -> Agreement:
     """Compare facts over all ranks of a group; collective over it.
 
     One all-reduce of hashes decides; the facts themselves are exchanged only if that shows a difference.
@@ -31,25 +53,56 @@ def agree(
         facts: what must be equal on all ranks, by name; the names must be the same everywhere.
         error: why this rank cannot go on, if it cannot.
         what: what is compared, for the error of ranks that do not meet.
+        number: something of which all ranks learn the largest, 0 or more.
+
+    Returns:
+        The error of the first rank that has one, otherwise an :class:`InputError` on the first fact that
+        differs, otherwise none.
 
     Raises:
-        ReshardError: the same on every rank: the error of the first rank that has one, otherwise an
-            :class:`InputError` on the first fact that differs.
         ExecutionError: if the ranks do not meet.
     """
     words = [hash_of("" if error is None else repr(error)), *(hash_of(fact) for fact in facts.values())]
-    least_and_most = torch.tensor([*words, *(-word for word in words)], dtype=torch.int64, device=device)
+    exchanged = torch.tensor([number, *words, *(-word for word in words)], dtype=torch.int64, device=device)
     everyone: list[tuple[str, str, dict[str, str]] | None] = [None] * dist.get_world_size(group)
     try:
-        dist.all_reduce(least_and_most, op=dist.ReduceOp.MAX, group=group)
-        most, negated_least = least_and_most.reshape(2, -1).tolist()
+        dist.all_reduce(exchanged, op=dist.ReduceOp.MAX, group=group)
+        most_number, *ends = exchanged.tolist()
+        most, negated_least = ends[: len(words)], ends[len(words) :]
         if error is None and all(a == -b for a, b in zip(most, negated_least, strict=True)):
-            return
+            return Agreement(None, most_number)
         mine = ("" if error is None else type(error).__name__, str(error or ""), dict(facts))
         dist.all_gather_object(everyone, mine, group=group)
     except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
-        raise ExecutionError(f"the ranks did not meet to compare {what}: {reason(failure)}") from failure
-    raise _disagreement([said for said in everyone if said is not None])
+        raise ExecutionError(f"{not_met(what)}: {reason(failure)}") from failure
+    return Agreement(_disagreement([said for said in everyone if said is not None]), most_number)
+
+
+def add_up(group: dist.ProcessGroup, sums: torch.Tensor, what: str) -> list[int]:
+    """Add numbers over all ranks, modulo 2 to the 64th; collective, and without a timeout of its own.
+
+    Args:
+        group: whose ranks.
+        sums: this rank's numbers, int64, shape (n,); overwritten.
+        what: what is compared, for the error of ranks that do not meet.
+
+    Raises:
+        ExecutionError: if the ranks do not meet.
+    """
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM)
+    options.timeout = ENDLESS
+    try:
+        group.allreduce([sums], options).wait()
+        found: list[int] = sums.tolist()
+    except (RuntimeError, ValueError) as failure:
+        raise ExecutionError(f"{not_met(what)}: {reason(failure)}") from failure
+    return found
+
+
+def not_met(what: str) -> str:
+    """What is said of ranks that do not meet to compare something."""
+    return f"the ranks did not meet to compare {what}"
 
 
 def agree_on_hosts(
@@ -84,7 +137,7 @@ def agree_on_hosts(
             return
         dist.all_gather_object(names, name, group=group)
     except RuntimeError as failure:
-        raise ExecutionError(f"the ranks did not meet to compare their hosts: {reason(failure)}") from failure
+        raise ExecutionError(f"{not_met(HOSTS)}: {reason(failure)}") from failure
     one, other = mixed
     raise InputError(
         f"ranks {played[one]} and {played[other]} are both on host {names[one]}, but in domains"

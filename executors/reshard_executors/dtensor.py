@@ -32,7 +32,7 @@ from reshard_executors.given import (
     tensor_facts,
 )
 from reshard_executors.keeper import Keeper, Key
-from reshard_executors.resharder import DEFAULT_TIMEOUT
+from reshard_executors.resharder import DEFAULT_TIMEOUT, LOST_AFTER
 from reshard_executors.sharing import Facts
 from reshard_planner.compiler import compile as compile_plan
 from reshard_planner.errors import (
@@ -72,6 +72,7 @@ class Redistributor:
         topology: Topology | None = None,
         options: Options | None = None,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        lost_after: timedelta = LOST_AFTER,
         device: torch.device | str | None = None,
         kept: int = KEPT,
     ) -> None:
@@ -82,6 +83,7 @@ class Redistributor:
             topology: of the ranks that meshes name; when None each host is a domain, of GPUs with a NIC each.
             options: how to compile.
             timeout: how long to wait for other ranks.
+            lost_after: how long a rank may give no sign of life in a call.
             device: where tensors lie; when None the current CUDA device for NCCL, and the CPU for other
                 backends.
             kept: Resharders that are kept; the one not used for longest is closed to make room.
@@ -94,7 +96,7 @@ class Redistributor:
         if isinstance(kept, bool) or not isinstance(kept, int) or kept < 1:
             raise InputError(f"kept is {kept!r}; expected an integer of at least 1")
         self._group, self._topology, self._options = group, topology, options
-        self._timeout, self._device, self._kept = timeout, device, kept
+        self._timeout, self._lost_after, self._device, self._kept = timeout, lost_after, device, kept
         self._closed = False
         self._keepers: dict[dist.ProcessGroup | None, Keeper] = {}
         self._keeper(group)
@@ -227,7 +229,7 @@ class Redistributor:
         if self._closed:
             raise ExecutionError("this Redistributor is closed; expected a new one")
         if group not in self._keepers:
-            made = Keeper(group, self._timeout, self._device, self._kept, KINDS)
+            made = Keeper(group, self._timeout, self._lost_after, self._device, self._kept, KINDS)
             self._keepers[group] = made
             try:
                 made.agree(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
+import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -21,6 +22,12 @@ JOIN_TIMEOUT = timedelta(minutes=5)
 
 JOINT = "reshard-joint-"
 """How the names of groups begin whose members may belong to several jobs."""
+
+NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+"""The environment variable that says what NCCL does about errors; 0 is nothing."""
+
+ABORT_TAG, MOST_CONTEXTS = 2**30, 8
+"""A tag that no message has, and how many contexts, one per network interface, a group of gloo may have."""
 
 
 def members_of(group: dist.ProcessGroup | None) -> list[int]:
@@ -51,37 +58,81 @@ def position_in(group: dist.ProcessGroup | None) -> int:
     return int(dist.get_rank() if group is None else group.rank())
 
 
-def make_private_group(group: dist.ProcessGroup | None, timeout: timedelta) -> dist.ProcessGroup:
-    """Make a group of the same ranks and backend; collective over ``group``, the whole world when None.
-
-    Raises:
-        InputError: if there is no group, or this process is not a member.
-        RuntimeError: if the ranks do not meet within the timeout.
-    """
-    ranks = members_of(group)
+def private_store(group: dist.ProcessGroup | None) -> Store:
+    """The store of a group, over a connection of its own, so that a call that waits holds no other one up."""
     parent: dist.ProcessGroup = c10d._get_default_group() if group is None else group  # noqa: SLF001 - no other
-    joint = parent.group_name.startswith(JOINT)
-    if not joint and len(ranks) == dist.get_world_size():
-        made: dist.ProcessGroup = dist.new_group(ranks, timeout=timeout, backend=dist.get_backend(group))
-        return made
-    return _make_subgroup(parent, JOINT if joint else "reshard-", timeout)
+    store: Any = c10d._world.pg_map[parent][1]  # noqa: SLF001 - nothing else tells
+    found: Store = store.clone()
+    return found
 
 
-def _make_subgroup(parent: dist.ProcessGroup, prefix: str, timeout: timedelta) -> dist.ProcessGroup:
-    """Make a group that ranks outside of it need not know of, under a name that is used only once.
+def make_private_group(group: dist.ProcessGroup | None, name: str, timeout: timedelta) -> dist.ProcessGroup:
+    """Make a group of the same ranks and backend; collective over ``group``, the whole world when None.
 
     ``new_group`` cannot do it: it is collective over the world, or, with ``use_local_synchronization``, names
     the group by how many groups this rank knows. Ranks that know different numbers then never meet, and a
     group made again after it was destroyed finds the addresses of the first one in the store. Nor does it
     know groups of several jobs, which have only the store of the group itself in common.
+
+    Args:
+        group: who takes part; all of them call this.
+        name: the same on all ranks, and never used before.
+        timeout: for this, and for each operation of the group.
+
+    Raises:
+        RuntimeError: if the ranks do not connect within the timeout.
     """
-    names = [uuid.uuid4().hex]
-    dist.broadcast_object_list(names, group=parent, group_src=0)
+    parent: dist.ProcessGroup = c10d._get_default_group() if group is None else group  # noqa: SLF001 - no other
+    prefix = JOINT if parent.group_name.startswith(JOINT) else "reshard-"
     store = c10d._world.pg_map[parent][1]  # noqa: SLF001 - see above
     ranks = list(c10d._world.pg_group_ranks[parent])  # noqa: SLF001 - see above
-    return _register(
-        f"{prefix}{names[0]}", str(dist.get_backend(parent)), store, parent.rank(), ranks, timeout
-    )
+    with _errors_left_to_us(parent):
+        return _register(
+            f"{prefix}{name}", str(dist.get_backend(parent)), store, parent.rank(), ranks, timeout
+        )
+
+
+@contextlib.contextmanager
+def _errors_left_to_us(parent: dist.ProcessGroup) -> Iterator[None]:
+    """Have NCCL leave errors and timeouts of a group to its owner; by default it ends the process.
+
+    Only an environment variable says so, which the group reads when it is made.
+    """
+    if "nccl" not in dist.get_backend_config(parent):
+        yield
+        return
+    before = os.environ.get(NCCL_ERRORS)
+    os.environ[NCCL_ERRORS] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[NCCL_ERRORS]
+        else:
+            os.environ[NCCL_ERRORS] = before
+
+
+def abort_group(group: dist.ProcessGroup) -> None:
+    """End everything that waits in a group, on this rank now and on others as they notice; it is dead then.
+
+    NCCL's communicators are aborted. Gloo's ``abort`` interrupts nothing, but a receive that times out closes
+    all connections of the group, or of those of its contexts that the tag belongs to.
+    """
+    if "nccl" in dist.get_backend_config(group):
+        group.abort()
+        return
+    if str(dist.get_backend(group)) != "gloo" or group.size() == 1:
+        return
+    peer = (group.rank() + 1) % group.size()
+    for tag in range(ABORT_TAG, ABORT_TAG + MOST_CONTEXTS):
+        with contextlib.suppress(RuntimeError):
+            group.recv([torch.zeros(1, dtype=torch.uint8)], peer, tag).wait(timedelta(milliseconds=1))
+
+
+def destroy_group(group: dist.ProcessGroup) -> None:
+    """Give a group up, if it is still there."""
+    with contextlib.suppress(ValueError, RuntimeError):  # destroyed by the caller; aborted before
+        dist.destroy_process_group(group)
 
 
 def _register(
@@ -99,7 +150,7 @@ def _register(
     """
     with _without_device():
         made: dist.ProcessGroup
-        made, _ = c10d._new_process_group_helper(  # noqa: SLF001 - see _make_subgroup
+        made, _ = c10d._new_process_group_helper(  # noqa: SLF001 - see make_private_group
             len(ranks),
             position,
             [],  # as for a world: with ranks it would ask for one, and for this process's rank there

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import agree, reason
-from reshard_executors.groups import group_device, make_private_group, members_of, position_in
+from reshard_executors.agreement import HOSTS, not_met, reason
+from reshard_executors.private import PrivateGroup, Waiting
 from reshard_executors.resharder import Resharder
-from reshard_executors.sharing import Facts, Sharing
+from reshard_executors.sharing import CALLS, Facts, Sharing
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import TensorSpec
 
 Key: TypeAlias = tuple[str, ...]
 """What tells the plans of a keeper apart."""
+
+SETTINGS: Final = "their settings"
+"""What the ranks of a keeper compare first."""
 
 
 class Keeper:
@@ -37,6 +39,7 @@ class Keeper:
         self,
         group: dist.ProcessGroup | None,
         timeout: timedelta,
+        lost_after: timedelta,
         device: torch.device | str | None,
         most: int,
         kinds: Mapping[str, type[InputError]],
@@ -46,6 +49,7 @@ class Keeper:
         Args:
             group: who takes part.
             timeout: how long to wait for other ranks.
+            lost_after: how long a rank may give no sign of life.
             device: where tensors lie; that of the group when None.
             most: Resharders to keep.
             kinds: what calls are told apart by, and the error where ranks differ on it.
@@ -54,32 +58,32 @@ class Keeper:
             InputError: if there is no group, or this process is not a member.
             ExecutionError: if the ranks do not meet within the timeout.
         """
-        self.members = tuple(members_of(group))
-        self.position = position_in(group)
-        self._meeting = group_device(group)
+        self._group = PrivateGroup(group, timeout, lost_after)
+        self.members, self.position = self._group.members, self._group.position
+        self._meeting = self._group.device
         self.device = self._meeting if device is None else torch.empty(0, device=device).device
         self._most = most
-        try:
-            self._group = make_private_group(group, timeout)
-        except RuntimeError as failure:
-            raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
-        self._sharing = Sharing(self._group, self._meeting, kinds)
+        self._sharing = Sharing(self._meeting, kinds)
         self._kept: dict[Key, tuple[TensorSpec, Resharder]] = {}
-        names: list[str] = [""] * len(self.members)
-        try:
-            dist.all_gather_object(names, socket.gethostname(), group=self._group)
-        except RuntimeError as failure:
-            self.close()
-            raise ExecutionError(f"the ranks did not meet to compare hosts: {reason(failure)}") from failure
-        self.hosts = tuple(names)
+        self.hosts = tuple(self._group.wait(self._group.ask(_compare_hosts)))
 
     def agree(self, facts: Mapping[str, str]) -> None:
-        """Compare what must be equal on all ranks, see :func:`reshard_executors.agreement.agree`."""
-        agree(self._group, self._meeting, facts, None)
+        """Compare what must be equal on all ranks, see :func:`reshard_executors.agreement.agree`.
+
+        Raises:
+            InputError: on every rank, naming a fact that differs.
+            ExecutionError: if the ranks do not meet.
+        """
+        self._group.agree(SETTINGS, facts)
 
     def share(self, mine: Facts, error: InputError | None) -> Facts:
         """Find out all facts of a call, see :meth:`reshard_executors.sharing.Sharing.share`."""
-        return self._sharing.share(mine, error)
+
+        def meet(group: dist.ProcessGroup, waiting: Waiting) -> Facts:
+            waiting.begin(lambda: not_met(CALLS))
+            return self._sharing.share(group, mine, error)
+
+        return self._group.wait(self._group.ask(meet))
 
     def find(self, key: Key) -> TensorSpec | None:
         """The tensor whose Resharder is kept under a key, which then counts as used last; None if none is."""
@@ -102,7 +106,7 @@ class Keeper:
         """
         while len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)))[1].close()
-        resharder = Resharder(plan, self._group, ranks=played, device=self.device, borrow=True)
+        resharder = Resharder(plan, self._group, ranks=played, device=self.device)
         self._kept[key] = (plan.spec.tensors[0], resharder)
         return plan.spec.tensors[0]
 
@@ -130,5 +134,15 @@ class Keeper:
         for _, resharder in self._kept.values():
             resharder.close()
         self._kept.clear()
-        with contextlib.suppress(ValueError):  # the caller may have destroyed all groups already
-            dist.destroy_process_group(self._group)
+        self._group.close()
+
+
+def _compare_hosts(group: dist.ProcessGroup, waiting: Waiting) -> list[str]:
+    """The name of every rank's host."""
+    waiting.begin(lambda: not_met(HOSTS))
+    names: list[str] = [""] * group.size()
+    try:
+        dist.all_gather_object(names, socket.gethostname(), group=group)
+    except RuntimeError as failure:
+        raise ExecutionError(f"{not_met(HOSTS)}: {reason(failure)}") from failure
+    return names

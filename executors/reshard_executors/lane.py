@@ -25,15 +25,18 @@ class Ticket(Generic[T]):
         try:
             if work is not None:
                 self._result = work()
-        except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
             self._error = error
         finally:
             del work
             self._done.set()
 
-    def wait(self) -> T:
-        """Wait until it is done; its result, or the error that it raised."""
-        self._done.wait()
+    def done(self, patience_s: float) -> bool:
+        """Whether it is done, or will be within some seconds, which are waited for."""
+        return self._done.wait(patience_s)
+
+    def result(self) -> T:
+        """What came of it, once it is done: its result, or the error that it raised."""
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -6,14 +6,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import reason
 from reshard_executors.messages import BUFFERS
 from reshard_executors.ready import ReadyExchange
-from reshard_executors.wire import InFlight, Wire
+from reshard_executors.recorder import Recorder
+from reshard_executors.wire import InFlight, WaitFor, Wire, ignore
 from reshard_planner.errors import ExecutionError
+from reshard_planner.ir.timeline import Activity
 from reshard_planner.transfer import Medium
 
 
@@ -38,7 +42,14 @@ class Spent:
     unpack_s: float
 
 
-def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.ProcessGroup, lag: int) -> Spent:
+def run_slots(
+    exchanges: Sequence[ReadyExchange],
+    wire: Wire,
+    group: dist.ProcessGroup,
+    lag: int,
+    wait_for: WaitFor = ignore,
+    recorder: Recorder | None = None,
+) -> Spent:
     """Run all slots of a rank.
 
     A slot may be packed once every slot of ``lag`` or more before it has been unpacked: nothing that it
@@ -52,6 +63,8 @@ def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.Proces
         wire: exchanges the messages.
         group: the group of all ranks.
         lag: slots between a transfer and the one that forwards its bytes.
+        wait_for: told what is waited for.
+        recorder: told what is done when.
 
     Raises:
         ExecutionError: naming the slot, if a message or a copy fails; of a message also peer and tensors.
@@ -60,19 +73,32 @@ def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.Proces
     messages = 0
     spent = dict.fromkeys(("pack", "wire", "unpack"), 0.0)
     flying: deque[tuple[int, ReadyExchange, InFlight]] = deque()
+    landed = ignore if recorder is None else recorder.landed
+    marks: list[tuple[InFlight, torch.cuda.Event]] = []
     now = time.perf_counter()
 
-    def count(what: str) -> None:
+    def count(what: str) -> float:
         nonlocal now
         before, now = now, time.perf_counter()
         spent[what] += now - before
+        return before
+
+    def copy(activity: Activity, exchange: ReadyExchange) -> None:
+        packing = activity == Activity.PACK
+        wait_for(lambda: _copying(exchange.slot))
+        _copy(exchange.pack if packing else exchange.unpack, exchange.slot)
+        before = count(activity.label)
+        if recorder is not None:
+            bound = exchange.sends if packing else exchange.receives
+            recorder.copied(activity, exchange.slot, tuple(ready.message for ready in bound), before, now)
 
     def land() -> None:
         _, exchange, flight = flying.popleft()
-        wire.wait(flight)
+        wire.wait(flight, wait_for, landed)
+        if any(ready.buffer.is_cuda for ready in (*exchange.receives, *exchange.sends)):
+            marks.append((flight, _mark()))
         count("wire")
-        _copy(exchange.unpack, exchange.slot)
-        count("unpack")
+        copy(Activity.UNPACK, exchange)
 
     for at, exchange in enumerate(exchanges):
         while flying and (
@@ -81,8 +107,7 @@ def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.Proces
             or flying[0][0] <= exchange.after
         ):
             land()
-        _copy(exchange.pack, exchange.slot)
-        count("pack")
+        copy(Activity.PACK, exchange)
         flying.append((at, exchange, wire.post(group, exchange)))
         for ready in exchange.sends:
             sent_nbytes[ready.message.medium] += ready.message.nbytes
@@ -90,11 +115,25 @@ def run_slots(exchanges: Sequence[ReadyExchange], wire: Wire, group: dist.Proces
         count("wire")
     while flying:
         land()
+    for flight, mark in marks:
+        wait_for(partial(wire.describe, flight))
+        mark.synchronize()
     return Spent(sent_nbytes, messages, spent["pack"], spent["wire"], spent["unpack"])
+
+
+def _mark() -> torch.cuda.Event:
+    """A place in the current stream."""
+    mark: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    mark.record()
+    return mark
+
+
+def _copying(slot: int) -> str:
+    return f"slot {slot}: copying failed"
 
 
 def _copy(copies: Callable[[], None], slot: int) -> None:
     try:
         copies()
     except Exception as failure:  # a kernel may fail to compile, in ways of its own
-        raise ExecutionError(f"slot {slot}: copying failed: {reason(failure)}") from failure
+        raise ExecutionError(f"{_copying(slot)}: {reason(failure)}") from failure

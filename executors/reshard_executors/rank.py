@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from reshard_executors.binding import LocalSide, LocalTensors
+from reshard_executors.binding import LocalMemories, LocalSide, LocalTensors
 from reshard_executors.messages import Lowered, lower_program
+from reshard_executors.overlap import check_overlap
 from reshard_executors.pipeline import Spent, run_slots
-from reshard_executors.ready import Elements, ReadyExchange, Staging, bind
-from reshard_executors.wire import Wire
+from reshard_executors.ready import Elements, ReadyExchange, Staging, bind, distinct
+from reshard_executors.recorder import Recorder
+from reshard_executors.shadow import Shadow, make_shadow
+from reshard_executors.wire import WaitFor, Wire, connecting
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
+from reshard_planner.spec.tiles import SideTiles
 
 Mark = tuple[object, ...]
 """Everything about the given tensors that a bound program depends on."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A program bound to the tensors of a run.
+
+    Attributes:
+        exchanges: its slots.
+        names: of the tensors that are moved.
+        tensors: their positions in the spec.
+        sources: memory that is read.
+        written: memory that is written: of the destinations, or of their shadows.
+        shadow: what is written instead of the destinations; None for these themselves.
+    """
+
+    exchanges: tuple[ReadyExchange, ...]
+    names: tuple[str, ...]
+    tensors: tuple[int, ...]
+    sources: LocalMemories
+    written: LocalMemories
+    shadow: Shadow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +51,7 @@ class _Kept:
     """A bound run, kept for the next time that the same tensors are given."""
 
     mark: Mark
-    run: tuple[ReadyExchange, ...]
+    run: BoundRun
     watches: tuple[weakref.ref[torch.Tensor], ...]
 
 
@@ -38,9 +63,18 @@ class RankProgram:
 
     Attributes:
         rank: rank of the plan.
+        peers: positions in the group of the ranks that this one exchanges messages with.
     """
 
-    def __init__(self, plan: Plan, rank: int, positions: Mapping[int, int], device: torch.device) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        positions: Mapping[int, int],
+        device: torch.device,
+        *,
+        shadow: bool = False,
+    ) -> None:
         """Lower the program.
 
         Args:
@@ -48,12 +82,14 @@ class RankProgram:
             rank: rank of the plan.
             positions: position in the group of each rank of the plan.
             device: where tensors and staging buffers lie.
+            shadow: whether shadows are written instead of destinations.
 
         Raises:
             VerificationError: if the plan cannot be lowered.
         """
-        spec = plan.spec
+        self._spec = spec = plan.spec
         self.rank = rank
+        self._shadow = shadow
         self._lag, self._device = spec.options.lag, device
         self._wire = Wire(spec, positions)
         self._elements = [Elements.of(tensor) for tensor in spec.tensors]
@@ -67,22 +103,35 @@ class RankProgram:
         self._budget_nbytes = max(spec.options.staging_nbytes, plan.certificate.staging_nbytes)
         self._lowered = {self._everything: lower_program(self._program, None, self._budget_nbytes)}
         self._kept: _Kept | None = None
+        to, of = self._lowered[self._everything].peers
+        self.peers = self._wire.positions_of({*to, *of})
 
-    def connect(self, group: dist.ProcessGroup) -> None:
+    @property
+    def destinations(self) -> list[str]:
+        """Names of the tensors that the rank stores a part of in the end."""
+        return [tensor.name for tensor in self._spec.tensors if SideTiles(tensor, "dst").count(self.rank)]
+
+    def connect(self, group: dist.ProcessGroup, wait_for: WaitFor) -> None:
         """Make the connections with all peers; all ranks of the group have used it together before.
 
         Raises:
             ExecutionError: if a peer cannot be reached.
         """
-        self._wire.warm_up(group, self._lowered[self._everything].peers, self._device)
+        peers = self._lowered[self._everything].peers
+        wait_for(lambda: connecting(peers))
+        self._wire.warm_up(group, peers, self._device)
 
-    def run(self, group: dist.ProcessGroup, run: Sequence[ReadyExchange]) -> Spent:
+    def run(
+        self, group: dist.ProcessGroup, run: BoundRun, wait_for: WaitFor, recorder: Recorder | None
+    ) -> Spent:
         """Run all slots; see :func:`reshard_executors.pipeline.run_slots`."""
-        return run_slots(run, self._wire, group, self._lag)
+        if run.shadow is not None:
+            run.shadow.fill()
+        return run_slots(run.exchanges, self._wire, group, self._lag, wait_for, recorder)
 
     def bind(
         self, sources: LocalTensors, destinations: LocalTensors, names: Collection[str] | None
-    ) -> tuple[ReadyExchange, ...]:
+    ) -> BoundRun:
         """Check local tensors, and bind the program to them.
 
         Args:
@@ -103,8 +152,16 @@ class RankProgram:
         if kept is not None and kept.mark == mark:
             return kept.run
         self._kept = kept = None
-        read, written = self._sources.bind(held, tensors), self._destinations.bind(wanted, tensors)
-        run = bind(self._lower(tensors), self._staging, self._elements, read, written)
+        read = self._sources.bind(held, tensors)
+        kept_by_caller = self._destinations.bind(wanted, tensors)
+        shadow = None
+        if self._shadow:
+            check_overlap(distinct(read), distinct(kept_by_caller), {})
+            shadow = make_shadow(self._spec, self.rank, kept_by_caller, self._staging)
+        written = kept_by_caller if shadow is None else shadow.memories
+        exchanges = bind(self._lower(tensors), self._staging, self._elements, read, written)
+        moved = tuple(self._names[number] for number in tensors)
+        run = BoundRun(exchanges, moved, tensors, read, written, shadow)
         forget = _forgetting(weakref.ref(self))
         given = [tensor for side in (held, wanted) for each in side.values() for tensor in each]
         if self._device.type == "cuda":  # after an error work may be queued when the caller gives them up

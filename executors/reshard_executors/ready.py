@@ -11,7 +11,7 @@ from typing import Literal
 
 import torch
 
-from reshard_executors.binding import LocalMemories
+from reshard_executors.binding import LocalMemories, LocalMemory
 from reshard_executors.copies import Pair, copy_in_bulk, stays
 from reshard_executors.messages import BUFFERS, Exchange, Lowered, Message, aligned, dense_strides
 from reshard_executors.overlap import check_overlap
@@ -115,6 +115,11 @@ class Elements:
         if place == Place.SCRATCH:
             return self.wire
         return self.src if place == Place.SOURCE else self.dst
+
+
+def distinct(memories: LocalMemories) -> list[LocalMemory]:
+    """Every local tensor once."""
+    return list({id(local): local for own in memories.values() for local in own}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +244,7 @@ class _Binder:
         for exchange, moves in zip(self.lowered.exchanges, copies, strict=True):
             for move, pairs in zip(exchange.copies, moves, strict=True):
                 staying.setdefault(move.tensor, []).extend(pair[0] for pair in pairs if stays(pair))
-        sources, destinations = (
-            {id(local): local for locals_ in self.memories[place].values() for local in locals_}.values()
-            for place in (Place.SOURCE, Place.DESTINATION)
-        )
+        sources, destinations = map(distinct, (self.memories[Place.SOURCE], self.memories[Place.DESTINATION]))
         check_overlap(sources, destinations, staying)
 
     def place_all(self, direction: Literal["sends", "receives"]) -> tuple[list[list[_Placed]], int]:

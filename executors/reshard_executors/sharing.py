@@ -9,12 +9,15 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import hash_of, reason
+from reshard_executors.agreement import hash_of, not_met, reason
 from reshard_executors.jobs import named_error
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 Facts: TypeAlias = dict[str, str]
 """What a rank knows of a call, as text by name."""
+
+CALLS = "tensors"
+"""What :meth:`Sharing.share` compares."""
 
 MOST_KNOWN = 4096
 """Calls that are remembered; then all are forgotten, and shared anew when they come."""
@@ -30,23 +33,21 @@ class Sharing:
     all-reduce of hashes tells whether all guess the same; only if not, the facts themselves are exchanged.
     """
 
-    def __init__(
-        self, group: dist.ProcessGroup, device: torch.device, kinds: Mapping[str, type[InputError]]
-    ) -> None:
+    def __init__(self, device: torch.device, kinds: Mapping[str, type[InputError]]) -> None:
         """Prepare, without exchanging anything.
 
         Args:
-            group: who shares.
             device: where hashes are exchanged.
             kinds: all facts that a call has, and the error where ranks differ on one.
         """
-        self._group, self._device, self._kinds = group, device, dict(kinds)
+        self._device, self._kinds = device, dict(kinds)
         self._known: dict[str, Facts] = {}
 
-    def share(self, mine: Facts, error: ReshardError | None = None) -> Facts:
+    def share(self, group: dist.ProcessGroup, mine: Facts, error: ReshardError | None = None) -> Facts:
         """Find out all facts of a call; collective over the group.
 
         Args:
+            group: who shares, always the same.
             mine: what this rank knows.
             error: why this rank cannot go on, if it cannot.
 
@@ -63,16 +64,16 @@ class Sharing:
         ready = error is None and len(guess) == len(self._kinds)
         code = hash_of(json.dumps(guess, sort_keys=True)) if ready else -1
         bounds = torch.tensor([code, -code, not ready], dtype=torch.int64, device=self._device)
-        everyone: list[_Said | None] = [None] * dist.get_world_size(self._group)
+        everyone: list[_Said | None] = [None] * dist.get_world_size(group)
         try:
-            dist.all_reduce(bounds, op=dist.ReduceOp.MAX, group=self._group)
+            dist.all_reduce(bounds, op=dist.ReduceOp.MAX, group=group)
             most, negated_least, unready = bounds.tolist()
             if most == -negated_least and not unready:
                 return {name: guess[name] for name in self._kinds}
             said = ("" if error is None else type(error).__name__, str(error or ""), mine)
-            dist.all_gather_object(everyone, said, group=self._group)
+            dist.all_gather_object(everyone, said, group=group)
         except RuntimeError as failure:
-            raise ExecutionError(f"the ranks did not meet to compare tensors: {reason(failure)}") from failure
+            raise ExecutionError(f"{not_met(CALLS)}: {reason(failure)}") from failure
         found = self._merge([each for each in everyone if each is not None])
         if found != mine:
             if len(self._known) >= MOST_KNOWN:

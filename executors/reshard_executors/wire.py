@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -18,14 +20,47 @@ from reshard_planner.spec import ReshardSpec
 SHOWN = 3
 """Messages, and tensors of each, that an error names."""
 
+MOST_PEERS = 16
+"""Peers that an error names."""
+
+WaitFor: TypeAlias = Callable[[Callable[[], str]], object]
+"""Told what is waited for."""
+
+Landed: TypeAlias = Callable[["InFlight", int, float], object]
+"""Told of a message that is done."""
+
+
+def ignore(*_: object) -> None:
+    """Do nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """The messages of a slot, and what to wait for: a work each, or one where the backend joins them."""
+    """The messages of a slot that are on their way.
+
+    Attributes:
+        slot: number of the slot.
+        receives: messages to come.
+        sends: messages to go.
+        works: what to wait for: one per message, receives first, or one for all where the backend joins them.
+        posted_at: when they were posted, by ``time.perf_counter``.
+    """
 
     slot: int
-    messages: tuple[tuple[str, Message], ...]
+    receives: tuple[Message, ...]
+    sends: tuple[Message, ...]
     works: tuple[dist.Work, ...]
+    posted_at: float
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """All of them, as works go."""
+        return self.receives + self.sends
+
+    @property
+    def joined(self) -> bool:
+        """Whether one work stands for all messages."""
+        return len(self.works) != len(self.messages)
 
 
 class Wire:
@@ -40,6 +75,10 @@ class Wire:
         """
         self._spec, self._positions = spec, positions
 
+    def positions_of(self, ranks: Iterable[int]) -> list[int]:
+        """Positions in the group of ranks of the plan."""
+        return [self._positions[rank] for rank in ranks]
+
     def post(self, group: dist.ProcessGroup, exchange: ReadyExchange) -> InFlight:
         """Post all messages of a slot as one group.
 
@@ -50,11 +89,8 @@ class Wire:
         Raises:
             ExecutionError: naming slot, peers and tensors, if that fails.
         """
-        said = tuple(
-            (verb, ready.message)
-            for verb, each in (("receiving {} from", exchange.receives), ("sending {} to", exchange.sends))
-            for ready in each
-        )
+        receives = tuple(ready.message for ready in exchange.receives)
+        sends = tuple(ready.message for ready in exchange.sends)
         operations = [
             self._operation(dist.irecv, group, ready.buffer, ready.message.peer)
             for ready in exchange.receives
@@ -62,27 +98,37 @@ class Wire:
         operations += [
             self._operation(dist.isend, group, ready.buffer, ready.message.peer) for ready in exchange.sends
         ]
-        if not operations:
-            return InFlight(exchange.slot, (), ())
+        works: list[dist.Work] = []
+        posted_at = time.perf_counter()
         try:
-            works = dist.batch_isend_irecv(operations)
+            if operations:
+                works = dist.batch_isend_irecv(operations)
         except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
-            raise self._error(exchange.slot, said, failure) from failure
-        return InFlight(exchange.slot, said, tuple(works))
+            flight = InFlight(exchange.slot, receives, sends, (), posted_at)
+            raise self._error(flight, None, failure) from failure
+        return InFlight(exchange.slot, receives, sends, tuple(works), posted_at)
 
-    def wait(self, flight: InFlight) -> None:
+    def wait(self, flight: InFlight, wait_for: WaitFor = ignore, landed: Landed = ignore) -> None:
         """Wait for every message of a slot exactly once; on CUDA the current stream waits, not this thread.
+
+        Args:
+            flight: the slot's messages.
+            wait_for: told what is waited for, as a function that says it.
+            landed: told the slot, the number of each message that is done, and when.
 
         Raises:
             ExecutionError: naming slot, peer and tensors, if a message fails.
         """
         for at, work in enumerate(flight.works):
+            which = None if flight.joined else at
+            wait_for(partial(self.describe, flight, which))
             try:
                 work.wait()
             except RuntimeError as failure:
-                alone = len(flight.works) == len(flight.messages)
-                concerned = flight.messages[at : at + 1] if alone else flight.messages
-                raise self._error(flight.slot, concerned, failure) from failure
+                raise self._error(flight, which, failure) from failure
+            now = time.perf_counter()
+            for done in range(len(flight.messages)) if which is None else (which,):
+                landed(flight, done, now)
 
     def warm_up(
         self,
@@ -108,25 +154,37 @@ class Wire:
         try:
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()
-        except RuntimeError as failure:
-            known = sorted({*peers[0], *peers[1]})
-            raise ExecutionError(f"connecting with ranks {known} failed: {reason(failure)}") from failure
+        except (RuntimeError, ValueError) as failure:
+            raise ExecutionError(f"{connecting(peers)}: {reason(failure)}") from failure
 
     def _operation(
         self, call: Callable[..., Any], group: dist.ProcessGroup, buffer: torch.Tensor, peer: int
     ) -> dist.P2POp:
         return dist.P2POp(call, buffer, None, group, 0, self._positions[peer])
 
-    def _error(
-        self, slot: int, messages: Sequence[tuple[str, Message]], failure: Exception
-    ) -> ExecutionError:
-        parts = [self._describe(verb, message) for verb, message in messages[:SHOWN]]
-        if len(messages) > SHOWN:
-            parts.append(f"and {len(messages) - SHOWN} more")
-        return ExecutionError(f"slot {slot}: {', '.join(parts)} failed: {reason(failure)}")
+    def _error(self, flight: InFlight, at: int | None, failure: Exception) -> ExecutionError:
+        return ExecutionError(f"{self.describe(flight, at)}: {reason(failure)}")
+
+    def describe(self, flight: InFlight, at: int | None = None) -> str:
+        """What is said of a slot, or of one of its messages, that fails."""
+        verbs = ["receiving {} from"] * len(flight.receives) + ["sending {} to"] * len(flight.sends)
+        said = list(zip(verbs, flight.messages, strict=True))
+        if at is not None:
+            said = said[at : at + 1]
+        parts = [self._describe(verb, message) for verb, message in said[:SHOWN]]
+        if len(said) > SHOWN:
+            parts.append(f"and {len(said) - SHOWN} more")
+        return f"slot {flight.slot}: {', '.join(parts)} failed"
 
     def _describe(self, verb: str, message: Message) -> str:
         names = list(dict.fromkeys(repr(self._spec.tensors[move.tensor].name) for move in message.moves))
         if len(names) > SHOWN:
             names[SHOWN:] = [f"and {len(names) - SHOWN} more"]
         return f"{verb.format(', '.join(names))} rank {message.peer}"
+
+
+def connecting(peers: tuple[Sequence[int], Sequence[int]]) -> str:
+    """What is said of connecting with peers where it fails."""
+    known = sorted({*peers[0], *peers[1]})
+    shown = ", ".join(map(str, known[:MOST_PEERS])) + ", ..." * (len(known) > MOST_PEERS)
+    return f"connecting with ranks [{shown}] failed"

@@ -1,0 +1,66 @@
+"""Meeting: all ranks of a group come to one place in its store before anything that waits without end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from torch._C._distributed_c10d import PrefixStore, Store
+
+from reshard_executors.watch import first_sign
+from reshard_planner.errors import ExecutionError
+
+FIRST_PAUSE_S: Final = 0.005
+LAST_PAUSE_S: Final = 0.1
+"""From one look to the next: first the one, then more and more, at most the other."""
+
+SHOWN: Final = 8
+"""Missing ranks that an error names."""
+
+
+def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) -> tuple[Store, str]:
+    """Wait until all ranks have come; collective, and done as often on all ranks.
+
+    Args:
+        store: of the group.
+        position: of this process in the group.
+        names: what each rank of the group is called in messages.
+        timeout: how long to wait.
+
+    Returns:
+        A store for this meeting alone, and a name that no other meeting has, the same on all ranks.
+
+    Raises:
+        ExecutionError: naming the ranks that have not come in time.
+        RuntimeError: if the store is gone.
+    """
+    number = store.add(f"reshard meetings of {position}", 1)
+    here = PrefixStore(f"reshard {number}", store)
+    first_sign(here, position)
+    here.set(f"came {position}", "")
+    if position == 0:
+        here.set("name", uuid.uuid4().hex)
+    if here.add("came", 1) == len(names):
+        here.set("all came", "")
+    until = time.monotonic() + timeout.total_seconds()
+    pause_s = FIRST_PAUSE_S
+    while not here.check(["all came"]):
+        if time.monotonic() > until:
+            raise ExecutionError(
+                f"the ranks did not meet to make a group: {_missing(here, names)} within"
+                f" {timeout.total_seconds():g} s"
+            )
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LAST_PAUSE_S)
+    return here, here.get("name").decode()
+
+
+def _missing(here: Store, names: Sequence[int]) -> str:
+    missing = [name for position, name in enumerate(names) if not here.check([f"came {position}"])]
+    shown = ", ".join(map(str, missing[:SHOWN]))
+    if len(missing) > SHOWN:
+        shown += f" and {len(missing) - SHOWN} more"
+    return f"rank{'s' * (len(missing) != 1)} {shown} did not come"

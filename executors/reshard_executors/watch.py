@@ -1,0 +1,304 @@
+"""The watch: ranks of one group see that the others live, and hear when one of them has failed.
+
+Every rank has a thread that writes into the group's store twice a second, less often in large groups. While
+a call waits for other ranks, it also reads: whether those that it depends on still write, and whether anyone
+has said that it failed. No other thread uses the store, whose process may be the one that hangs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Generic, TypeVar
+
+from torch._C._distributed_c10d import Store
+
+T = TypeVar("T")
+
+BEAT_S: Final = 0.5
+"""Seconds from one sign of life to the next, in groups of up to ``RANKS_PER_BEAT`` ranks."""
+
+RANKS_PER_BEAT: Final = 512
+"""In larger groups signs are rarer in proportion, so that one store serves them all."""
+
+BEATS_TO_LOSE: Final = 3
+"""A rank is lost after so many beats at the earliest."""
+
+IDLE_PATIENCE: Final = 3
+"""How many times longer a rank may be silent that has not begun the call: what it does may hold Python up."""
+
+STORE_GRACE_S: Final = 2.0
+"""How long a call may still end well after the store is gone: the rank that keeps it may have ended first."""
+
+ANSWER_S: Final = 1.5
+"""How long to wait until a failure has been said in the store."""
+
+WATCH_ALL: Final = 64
+"""Ranks up to which everyone watches everyone; of more, everyone watches those that it depends on."""
+
+RING: Final = 4
+"""Ranks after the own one that are watched at any rate, so that somebody watches each."""
+
+SILENT_BEATS: Final = 3
+"""After a failure, a rank that has given no sign for so many beats is gone."""
+
+FAILED: Final = "failed"
+MOVING: Final = "moving"
+"""Keys in the store: the first failure, and who went forward last."""
+
+SILENCE: Final = "given no sign of life"
+STORE_GONE: Final = (
+    "the store of the process group is gone, and with it the process that keeps it,"
+    " which is rank 0 of the world unless the launcher does"
+)
+"""What is said of ranks, and of the store."""
+
+SHOWN: Final = 8
+"""Ranks that an error names."""
+
+LEFT: Final = b"left"
+"""The last sign of life of a rank that leaves."""
+
+
+@dataclass(slots=True)
+class _Request(Generic[T]):
+    """Something that the thread is asked to do with the store, and what came of it; None if it failed."""
+
+    work: Callable[[], T]
+    done: threading.Event = field(default_factory=threading.Event)
+    answer: T | None = None
+
+    def run(self) -> None:
+        """Do it; in the thread."""
+        self.answer = self.work()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of another rank: its last sign of life, when it came, and how many calls it has begun."""
+
+    sign: bytes = b""
+    at: float = 0.0
+    calls: int = 0
+
+
+class Watch:
+    """Signs of life of one group; see the module."""
+
+    def __init__(self, store: Store, position: int, size: int, lost_after_s: float) -> None:
+        """Begin to give signs of life, once all ranks have met.
+
+        Args:
+            store: of the group alone, with a connection of its own; ranks have met in it.
+            position: of this process in the group.
+            size: of the group.
+            lost_after_s: a rank without a sign of life for so many seconds is lost.
+
+        Raises:
+            RuntimeError: if the system allows no more threads.
+        """
+        self._store, self._position, self._size = store, position, size
+        self._beat_s = BEAT_S * max(1.0, size / RANKS_PER_BEAT)
+        self._lost_after_s = max(lost_after_s, BEATS_TO_LOSE * self._beat_s)
+        self._requests: SimpleQueue[_Request[Any] | None] = SimpleQueue()
+        self._watched: tuple[int, ...] = ()
+        self._seen: dict[int, _Seen] = {}
+        self._calls = 0
+        self._met = False
+        self._moves = self._told_moves = 0
+        self._moving = b""
+        self._moved_at = 0.0
+        self._gone_at: float | None = None
+        self._trouble: str | None = None
+        self._looked_at = time.monotonic()
+        self._names: Sequence[int] = range(size)
+        self._thread = threading.Thread(target=self._live, name="reshard watch", daemon=True)
+        self._thread.start()
+
+    def begin(self, names: Sequence[int], peers: Sequence[int], *, met: bool) -> None:
+        """Begin a call that waits for other ranks.
+
+        Args:
+            names: what each rank of the group is called in messages.
+            peers: positions of those that the call depends on.
+            met: whether all ranks have met just before, so that none is at something else.
+        """
+        now = time.monotonic()
+        self._names, self._calls, self._met = names, self._calls + 1, met
+        self._moved_at = self._looked_at = now
+        ring = [(self._position + step) % self._size for step in range(1, RING + 1)]
+        wanted = range(self._size) if self._size <= WATCH_ALL else {*peers, *ring}
+        watched = tuple(sorted(set(wanted) - {self._position}))
+        self._seen = {position: _Seen(at=now) for position in watched}
+        self._watched = watched
+
+    def end(self) -> None:
+        """End the call."""
+        self._watched = ()
+
+    def move(self) -> None:
+        """Tell that this rank goes forward, so that those that wait for it know it is not stuck."""
+        self._moves += 1
+
+    @property
+    def moved_at(self) -> float:
+        """When some rank was last seen to go forward, or the call began; monotonic."""
+        return self._moved_at
+
+    @property
+    def trouble(self) -> str | None:
+        """Why a call cannot go on, in words; None as long as nothing is known."""
+        now = time.monotonic()
+        if self._trouble is None and self._gone_at is not None and now > self._gone_at + STORE_GRACE_S:
+            return STORE_GONE
+        silent = self._gone_at is None and now > self._looked_at + self._lost_after_s + STORE_GRACE_S
+        if self._trouble is None and silent:
+            return (
+                f"the store of the process group has not answered for {self._lost_after_s:g} s;"
+                " the process that keeps it hangs or cannot be reached"
+            )
+        return self._trouble
+
+    @property
+    def gone(self) -> bool:
+        """Whether the store is gone."""
+        return self._gone_at is not None
+
+    @property
+    def behind(self) -> list[int]:
+        """Names of the watched ranks that have not begun the call that this one is in."""
+        if self._met:
+            return []
+        return [
+            self._names[position]
+            for position, seen in self._seen.items()
+            if seen.sign and seen.calls < self._calls
+        ]
+
+    def announce(self, text: str) -> str | None:
+        """Tell all ranks that this one has failed; what another one said before, None if none did."""
+        mine = f"rank {self._names[self._position]}: {text}"
+        request = _Request(partial(self._say, mine))
+        self._requests.put(request)
+        if not request.done.wait(ANSWER_S) or request.answer == mine:
+            return None
+        return request.answer
+
+    def find_silent(self) -> list[int]:
+        """Names of watched ranks that have stopped giving signs of life; takes as long as a few signs.
+
+        A rank that lives goes on for that long after a failure, and says that it leaves.
+        """
+        watched = self._watched
+        begin = dict(self._signs(watched))
+        until = time.monotonic() + SILENT_BEATS * self._beat_s
+        silent = [position for position in watched if begin.get(position)]
+        while silent and time.monotonic() < until and self._gone_at is None:
+            time.sleep(self._beat_s / 2)
+            now = dict(self._signs(silent))
+            silent = [position for position in silent if now.get(position) == begin[position] != LEFT]
+        return [self._names[position] for position in silent] if self._gone_at is None else []
+
+    def _signs(self, watched: Sequence[int]) -> list[tuple[int, bytes]]:
+        """Signs of life as they are in the store now; none if it does not answer."""
+        request = _Request(partial(self._read, watched))
+        self._requests.put(request)
+        if not request.done.wait(ANSWER_S) or request.answer is None:
+            return []
+        return list(zip(watched, request.answer, strict=True))
+
+    def close(self) -> None:
+        """End the thread, which says that this rank leaves; does not wait for it."""
+        self._watched = ()
+        self._requests.put(None)
+
+    def _live(self) -> None:
+        beats = 0
+        due = time.monotonic() + self._beat_s
+        while True:
+            try:
+                request = self._requests.get(timeout=max(0.0, due - time.monotonic()))
+            except Empty:
+                beats += 1
+                due += self._beat_s
+                self._guarded(partial(self._beat, beats))
+                continue
+            if request is None:
+                self._guarded(partial(self._store.set, _key(self._position), LEFT.decode()))
+                return
+            self._guarded(request.run)
+            request.done.set()
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        if self._gone_at is not None:
+            return
+        try:
+            step()
+        except Exception:  # noqa: BLE001 - stores raise errors of many kinds, and all mean the same
+            self._gone_at = time.monotonic()
+        self._looked_at = time.monotonic()
+
+    def _say(self, text: str) -> str:
+        said: bytes = self._store.compare_set(FAILED, "", text)
+        return said.decode(errors="replace")
+
+    def _read(self, watched: Sequence[int]) -> list[bytes]:
+        found: list[bytes] = self._store.multi_get(list(map(_key, watched)))
+        return found
+
+    def _beat(self, beats: int) -> None:
+        watched = self._watched
+        self._store.set(_key(self._position), f"{beats} {self._calls}")
+        if self._moves != self._told_moves:
+            self._told_moves = self._moves
+            self._store.set(MOVING, f"{self._position} {self._moves}")
+        if not watched:
+            return
+        if self._store.check([FAILED]):
+            self._trouble = self._store.get(FAILED).decode(errors="replace")
+            return
+        self._look(watched)
+
+    def _look(self, watched: Sequence[int]) -> None:
+        signs = self._store.multi_get([*map(_key, watched), MOVING])
+        now = time.monotonic()
+        if signs[-1] != self._moving:
+            self._moving, self._moved_at = signs[-1], now
+        lost = []
+        for position, sign in zip(watched, signs[:-1], strict=True):
+            seen = self._seen.get(position)
+            if seen is None:  # another call has begun meanwhile
+                return
+            if sign != seen.sign:
+                seen.sign, seen.at = sign, now
+                seen.calls = self._calls if sign == LEFT else int(sign.split()[1])
+                continue
+            patience_s = self._lost_after_s * (1 if self._met or seen.calls >= self._calls else IDLE_PATIENCE)
+            if now > seen.at + patience_s:
+                lost.append(position)
+        if lost and self._watched == watched:
+            silent_s = now - min(self._seen[position].at for position in lost)
+            names = [self._names[position] for position in lost]
+            self._trouble = f"{has_or_have(names)} {SILENCE} for {silent_s:.0f} s"
+
+
+def first_sign(store: Store, position: int) -> None:
+    """Write what the other ranks will read, before they all meet: reading waits for what is not there."""
+    store.set(_key(position), "0 0")
+    store.set(MOVING, "")
+
+
+def _key(position: int) -> str:
+    return f"life of {position}"
+
+
+def has_or_have(names: Sequence[int]) -> str:
+    """Some ranks, as the beginning of a sentence on what they have done."""
+    if len(names) == 1:
+        return f"rank {names[0]} has"
+    shown = ", ".join(map(str, names[:SHOWN]))
+    return f"ranks {shown}{' and others' * (len(names) > SHOWN)} have"

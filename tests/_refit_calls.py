@@ -1,0 +1,100 @@
+"""What the processes of ``_ranks`` do to see what refits leave behind; tests give and get numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+from _rank_calls import Arrays, State
+from reshard_executors.rank import BoundRun, RankProgram
+from reshard_executors.resharder import Resharder
+from reshard_executors.values import empty_buffers
+from reshard_executors.worker import as_tensors
+
+import reshard_planner as rp
+
+POISON = 0x5A
+"""What every byte of destinations is before the first run."""
+
+
+def close(state: State) -> None:
+    """Close what is kept."""
+    if "refits" in state:
+        state.pop("refits")[0].close()
+
+
+def prepare(state: State, plan: rp.Plan, ranks: Sequence[int], options: dict[str, Any]) -> None:
+    """Build a Resharder and destinations, and keep both."""
+    close(state)
+    mine = ranks[state["rank"]]
+    resharder = Resharder(plan, ranks=ranks, timeout=timedelta(seconds=20), **options)
+    kept = empty_buffers(plan, mine, "dst")
+    for arrays in kept.values():
+        for array in arrays:
+            array.reshape(-1).view(np.uint8).fill(POISON)
+    state["refits"] = (resharder, plan, mine, kept)
+
+
+def prepare_again(state: State, plan: rp.Plan, ranks: Sequence[int]) -> None:
+    """The same, and tell it what the last one said that destinations hold."""
+    prepare(state, plan, ranks, {"versions": dict(state["refits"][0].versions)})
+
+
+def refit(state: State, sources: Arrays, names: Sequence[str] | None, version: int | None) -> dict[str, Any]:
+    """Start a run and wait for it; what destinations held in between and after, and what was said of it."""
+    resharder, plan, mine, kept = state["refits"]
+    held = {name: [array.copy() for array in arrays] for name, arrays in sources.items()}
+    sides = as_tensors(plan, "src", held, mine), as_tensors(plan, "dst", kept, mine)
+    before = _copies(kept)
+    started = resharder.start(*sides, tensors=names, version=version)
+    torn = resharder.torn
+    meanwhile = _copies(kept)
+    record = started.wait()
+    return {
+        "record": record,
+        "torn meanwhile": torn,
+        "torn": resharder.torn,
+        "untouched until the end": all(
+            np.array_equal(a, b)
+            for name in before
+            for a, b in zip(before[name], meanwhile[name], strict=True)
+        ),
+        "kept": _copies(kept),
+        "versions": dict(resharder.versions),
+    }
+
+
+def spoiled_refit(state: State, sources: Arrays, spoiler: int, name: str) -> Any:
+    """The same, but that a bit of a tensor changes on one rank between its last message and the end."""
+    plan = state["refits"][1]
+    honest = RankProgram.run
+
+    def spoil(self: RankProgram, group: Any, run: BoundRun, *others: Any) -> Any:
+        found = honest(self, group, run, *others)
+        number = [tensor.name for tensor in plan.spec.tensors].index(name)
+        storage = run.written[number][0].whole.storage
+        raw = torch.tensor([], dtype=torch.uint8).set_(
+            storage, run.written[number][0].whole.start, (1,), (1,)
+        )
+        raw ^= 0x10
+        return found
+
+    if state["refits"][2] == spoiler:
+        RankProgram.run = spoil
+    try:
+        return refit(state, sources, None, None)
+    finally:
+        RankProgram.run = honest
+
+
+def left_behind(state: State) -> tuple[bool, dict[str, int | None], Arrays]:
+    """Whether destinations are torn, their versions, and what they hold."""
+    resharder, _, _, kept = state["refits"]
+    return resharder.torn, dict(resharder.versions), _copies(kept)
+
+
+def _copies(kept: Arrays) -> Arrays:
+    return {name: [array.copy() for array in arrays] for name, arrays in kept.items()}

@@ -1,0 +1,177 @@
+"""Whatever happens to one rank, the others hear of it in time, know what their destinations hold, and go on.
+
+Real processes are killed, stopped and interrupted, at random places of their programs and at random times. Of
+these faults some are tried in every run, and 300 with ``-m faults``.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+
+import pytest
+from _faults import ALL_LIVE, LOST_AFTER_S, REFITS, TIMEOUT_S, Case, Farm
+
+import reshard_planner as rp
+
+FAULTS = ("kill", "exit", "stop", "interrupt", "raise")
+FROM_OUTSIDE = ("kill", "stop", "interrupt")
+
+SHARE_S = 5.0
+"""What a survivor may take beyond the timeout."""
+
+WHERE = re.compile(
+    r"(slot \d+: (.*'w\d'.* rank \d|copying failed)|the ranks did not meet to |connecting with ranks )"
+)
+"""How every sentence of a survivor begins: with slot, peer and tensor where there is a slot."""
+
+
+def over(ranks, placement):
+    return rp.Layout(rp.Mesh(ranks), [placement])
+
+
+PLANS = {
+    "shards to replicas": ([0, 1], "S(0)", [2, 3], "R", [[0, 1], [2, 3]]),
+    "relays": ([0], "R", [1, 2, 3], "R", [[0], [1], [2], [3]]),
+    "all to all": (range(4), "S(0)", range(4), "S(1)", [[0, 1], [2, 3]]),
+}
+
+
+@cache
+def plan_of(name):
+    before, how_before, after, how_after, domains = PLANS[name]
+    src, dst = over(before, how_before), over(after, how_after)
+    tensors = [rp.TensorSpec(f"w{number}", (1024, 256), "int32", src, dst) for number in range(3)]
+    topology = rp.Topology.from_domains(domains)
+    return rp.compile(rp.ReshardSpec(tensors, topology, rp.Options(min_message_nbytes=4096)))
+
+
+@pytest.fixture(scope="module")
+def farm():
+    found = Farm()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def crossings(farm):
+    """Crossings of each rank in a run without faults, which ends well everywhere."""
+    found = {}
+    for name in PLANS:
+        outcome = farm.play(Case(plan_of(name)))
+        for said in outcome.said.values():
+            assert said.kind == "done", said.text
+            assert set(said.versions.values()) <= {REFITS}
+        assert_as_claimed(outcome)
+        found[name] = {rank: said.crossings for rank, said in outcome.said.items()}
+    return found
+
+
+def random_case(crossings, seed):
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    name = draw.choice(list(PLANS))
+    victim = draw.randrange(4)
+    fault = draw.choice(FAULTS)
+    outside = fault in FROM_OUTSIDE and draw.random() < 0.4
+    return Case(
+        plan_of(name),
+        fault,
+        victim,
+        None if outside else draw.randrange(1, crossings[name][victim] + 1),
+        draw.uniform(0, 0.5),
+        store_apart=draw.random() < 0.5,
+        shadow=draw.random() < 0.5,
+    )
+
+
+def assert_as_claimed(outcome):
+    """No rank hangs, and all destinations hold what their versions say, before and after the next run."""
+    assert outcome.hung == []
+    assert not outcome.children_left
+    for said in outcome.said.values():
+        assert said.untrue == ""
+        assert said.threads == []
+        assert said.torn == (None in said.versions.values())
+    for said in outcome.recovered.values():
+        assert said.kind == "done", said.text
+        assert said.untrue == ""
+        assert not said.torn
+        assert set(said.versions.values()) <= {REFITS + 1}
+
+
+def assert_survived(case, outcome):
+    assert_as_claimed(outcome)
+    for rank, said in outcome.said.items():
+        if rank == case.victim and case.fault not in ("stop", "raise", "interrupt"):
+            assert said.kind == "gone"
+            continue
+        assert said.after_s < TIMEOUT_S + SHARE_S
+        if case.shadow:
+            assert not said.torn
+        if said.kind == "done":  # it had heard of the others that they were done
+            assert set(said.versions.values()) <= {REFITS}
+        elif rank == case.victim and case.fault != "stop":
+            assert said.kind == {"raise": "RuntimeError", "interrupt": "KeyboardInterrupt"}[case.fault]
+        else:
+            assert said.kind == "ExecutionError"
+            assert WHERE.match(said.text), said.text
+            keeper_lost = case.victim == 0 and not case.store_apart
+            assert f"rank {case.victim}" in said.text or keeper_lost or rank == case.victim, said.text
+        if case.fault in ALL_LIVE:
+            assert said.world_sum == len(outcome.said)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_survivors_of_a_random_fault_raise_in_time_and_the_next_run_succeeds(farm, crossings, seed):
+    case = random_case(crossings, seed)
+    assert_survived(case, farm.play(case))
+
+
+@pytest.mark.faults
+def test_survivors_of_300_random_faults_raise_in_time_and_the_next_runs_succeed(farm, crossings):
+    kinds = dict.fromkeys((*FAULTS, "done"), 0)
+    for seed in range(1000, 1300):
+        case = random_case(crossings, seed)
+        outcome = farm.play(case)
+        try:
+            assert_survived(case, outcome)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}: {case.fault} of rank {case.victim} at {case.point}, {outcome}")
+            raise
+        kinds[case.fault] += 1
+    assert min(kinds[fault] for fault in FAULTS) > 30
+
+
+def test_a_rank_that_does_not_begin_is_named_by_all_others_when_the_time_is_over(farm):
+    outcome = farm.play(Case(plan_of("relays"), "absent", victim=2), recover=False)
+    assert outcome.hung == []
+    for rank in (0, 1, 3):
+        said = outcome.said[rank]
+        assert (
+            said.text == f"the ranks did not meet to make a group: rank 2 did not come within {TIMEOUT_S:g} s"
+        )
+        assert TIMEOUT_S <= said.after_s < TIMEOUT_S + SHARE_S
+
+
+def test_a_stopped_rank_is_lost_before_the_timeout_and_hears_of_it_when_it_goes_on(farm, crossings):
+    name = "shards to replicas"
+    case = Case(plan_of(name), "stop", victim=1, point=crossings[name][1] // 2)
+    outcome = farm.play(case)
+    assert_survived(case, outcome)
+    for rank in (0, 2, 3):
+        assert LOST_AFTER_S < outcome.said[rank].after_s < TIMEOUT_S
+        assert "rank 1 has given no sign of life for 2 s" in outcome.said[rank].text
+    assert "before that, rank" in outcome.said[1].text
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+def test_only_shadows_leave_the_old_weights_in_use(farm, crossings, shadow):
+    name = "all to all"
+    last = crossings[name][3] - 1
+    outcome = farm.play(Case(plan_of(name), "raise", victim=3, point=last, shadow=shadow))
+    assert_as_claimed(outcome)
+    wanted = {REFITS - 1} if shadow else {None}
+    for said in outcome.said.values():
+        assert set(said.versions.values()) == wanted
+        assert said.torn is not shadow

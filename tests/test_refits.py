@@ -1,0 +1,203 @@
+"""What destinations hold is known: by versions and checksums; with shadows it is the old weights or the new ones."""
+
+from __future__ import annotations
+
+import _rank_calls
+import _refit_calls as calls
+import numpy as np
+import pytest
+from _ranks import Ranks
+from element_oracle import assert_equal, buffers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import sources, sources_and_destinations
+from storage_strategies import FLOATS, stored_specs
+from strategies import STRATEGIES
+
+import reshard_planner as rp
+from reshard_planner.errors import ExecutionError, InputError
+from reshard_planner.ir.timeline import Activity
+from reshard_planner.transfer import Medium
+
+WORLD = 4
+ROWS = rp.Layout(rp.Mesh([0, 1]), ["S(0)"])
+COLUMNS = rp.Layout(rp.Mesh([1, 2, 3]), ["S(1)"])
+SPEC = rp.ReshardSpec(
+    [rp.TensorSpec(name, (12, 9), "float32", ROWS, COLUMNS) for name in ("a", "b", "c")],
+    rp.Topology.from_domains([[0, 1], [2, 3]]),
+)
+PLAN = rp.compile(SPEC)
+RANKS = list(range(WORLD))
+
+
+@pytest.fixture(scope="module")
+def world():
+    ranks = Ranks(WORLD)
+    yield ranks
+    ranks.close()
+
+
+def unless_error(answers):
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers
+
+
+def prepared(world, plan=PLAN, **options):
+    ranks = [*plan.ranks, *range(100, 100 + WORLD - len(plan.ranks))]
+    unless_error(world.call_alike(calls.prepare, plan, ranks, options))
+    return ranks
+
+
+def refit(world, seed=0, names=None, version=None):
+    held = sources(SPEC, seed)
+    return world.call(calls.refit, [(held.get(rank, {}), names, version) for rank in RANKS])
+
+
+def assert_holds(kept, rank, seed, names=("a", "b", "c")):
+    wanted = sources_and_destinations(SPEC, seed)[1].get(rank, {})
+    for name in names:
+        for ours, want in zip(kept.get(name, []), wanted.get(name, []), strict=True):
+            assert ours.tobytes() == want.tobytes()
+
+
+@settings(max_examples=25)
+@given(stored_specs(max_ranks=WORLD, dtypes=FLOATS, casts=True), st.sampled_from(STRATEGIES), st.booleans())
+def test_shadows_and_checksums_change_nothing_about_what_arrives(world, spec, strategy, shadow):
+    plan = rp.compile(spec, strategy)
+    ranks = prepared(world, plan, shadow=shadow, checksums=True, profile=True)
+    held = buffers(spec, "src")
+    answers = world.call(calls.refit, [(held.get(rank, {}), None, None) for rank in ranks])
+    kept = {}
+    for rank, answer in zip(ranks, unless_error(answers), strict=True):
+        kept[rank] = answer["kept"]
+        record = answer["record"]
+        assert answer["untouched until the end"] or not shadow
+        assert not answer["torn"]
+        assert set(answer["versions"].values()) <= {1}
+        sent = record.timeline.kind == Activity.SEND
+        assert sent.sum() == record.messages
+        for medium, nbytes in (
+            (Medium.NETWORK, record.network_nbytes),
+            (Medium.NVLINK, record.nvlink_nbytes),
+        ):
+            assert record.timeline.nbytes[sent & (record.timeline.medium == medium)].sum() == nbytes
+        assert (record.timeline.end_s <= record.elapsed_s + record.end_s).all()
+    assert_equal(spec, kept, buffers(spec, "dst", padding=calls.POISON))
+
+
+def test_destinations_are_torn_while_they_are_written_and_with_shadows_never_seen_so(world):
+    for shadow in (False, True):
+        prepared(world, shadow=shadow)
+        for rank, answer in enumerate(unless_error(refit(world))):
+            assert answer["torn meanwhile"] == (not shadow and rank in COLUMNS.mesh.ranks)
+            assert not answer["torn"]
+
+
+def test_versions_count_refits_on_all_ranks_and_go_on_in_the_next_resharder(world):
+    prepared(world)
+    for number in (1, 2):
+        for rank, answer in enumerate(unless_error(refit(world, seed=number))):
+            assert answer["record"].version == number
+            mine = ("a", "b", "c") if rank in COLUMNS.mesh.ranks else ()
+            assert answer["versions"] == dict.fromkeys(mine, number)
+    for answer in unless_error(refit(world, names=["b"], version=40)):
+        assert answer["record"].version == 40
+    for rank, answer in enumerate(unless_error(refit(world, seed=5, names=["c"]))):
+        assert answer["record"].version == 41
+        if rank in COLUMNS.mesh.ranks:
+            assert answer["versions"] == {"a": 2, "b": 40, "c": 41}
+            assert_holds(answer["kept"], rank, 2, ["a"])
+            assert_holds(answer["kept"], rank, 5, ["c"])
+    unless_error(world.call_alike(calls.prepare_again, PLAN, RANKS))
+    for answer in unless_error(refit(world)):
+        assert answer["record"].version == 42
+
+
+def test_a_rank_that_knows_a_higher_version_raises_that_of_all(world):
+    options = [({"versions": {"a": 7, "b": None}} if rank == 2 else {}) for rank in RANKS]
+    unless_error(world.call(calls.prepare, [(PLAN, RANKS, each) for each in options]))
+    assert [torn for torn, _, _ in world.call_alike(calls.left_behind)] == [False, False, True, False]
+    for answer in unless_error(refit(world, names=["a"])):
+        assert answer["record"].version == 8
+    assert world.call_alike(calls.left_behind)[2][:2] == (True, {"a": 8, "b": None, "c": 0})
+    for answer in unless_error(refit(world)):
+        assert not answer["torn"]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (0, "version is 0; expected an integer of at least 1"),
+        (True, "version is True; expected an integer of at least 1"),
+        ("7", "version is '7'; expected an integer of at least 1"),
+        (5, "the version is None on rank 0 of the group, but 5 on rank 3"),
+    ],
+)
+def test_a_wrong_version_on_one_rank_is_refused_on_every_rank(world, version, said):
+    prepared(world)
+    held = sources(SPEC)
+    arguments = [(held.get(rank, {}), None, version if rank == 3 else None) for rank in RANKS]
+    for answer in world.call(calls.refit, arguments):
+        assert isinstance(answer, InputError)
+        assert said in str(answer)
+    for answer in unless_error(refit(world)):
+        assert answer["record"].version == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"shadow": True}, "shadow is False on rank 0 of the group, but True on rank 2"),
+        ({"checksums": True}, "checksums is False on rank 0 of the group, but True on rank 2"),
+        ({"versions": {"a": -1}}, "versions has -1 for 'a'; expected an integer of at least 0, or None"),
+        ({"versions": 3}, "versions is a int; expected a mapping of names"),
+    ],
+)
+def test_other_options_on_one_rank_are_refused_on_every_rank(world, options, said):
+    for answer in world.call(calls.prepare, [(PLAN, RANKS, options if rank == 2 else {}) for rank in RANKS]):
+        assert isinstance(answer, InputError)
+        assert said in str(answer)
+
+
+@pytest.mark.parametrize("option", ["timeout", "lost_after"])
+def test_times_that_are_not_positive_are_refused(world, option):
+    for answer in world.call_alike(_rank_calls.build_with_time, PLAN, option, 0.0):
+        assert isinstance(answer, InputError)
+        assert f"{option} is datetime.timedelta(0); expected a positive timedelta" in str(answer)
+
+
+@pytest.mark.parametrize("shadow", [False, True])
+def test_a_bit_that_changes_on_one_rank_fails_the_refit_everywhere_and_names_the_tensor(world, shadow):
+    prepared(world, shadow=shadow, checksums=True)
+    unless_error(refit(world, seed=1))
+    held = sources(SPEC, 2)
+    answers = world.call(calls.spoiled_refit, [(held.get(rank, {}), 2, "b") for rank in RANKS])
+    said = "tensors 'b' arrived with other contents than their sources have: the checksums differ"
+    assert [(type(answer), str(answer)) for answer in answers] == [(ExecutionError, said)] * WORLD
+    for rank, (torn, versions, kept) in enumerate(world.call_alike(calls.left_behind)):
+        if rank in COLUMNS.mesh.ranks:
+            assert torn is not shadow
+            assert set(versions.values()) == ({1} if shadow else {None})
+        if shadow:
+            assert_holds(kept, rank, 1)
+
+
+@pytest.mark.soak
+def test_ten_thousand_refits_on_four_ranks_use_no_more_than_the_first():
+    held = sources(SPEC)
+    four = Ranks(WORLD)
+    try:
+        unless_error(four.call_alike(_rank_calls.build, PLAN))
+        found = []
+        for _ in range(20):
+            arguments = [(held.get(rank, {}), 500) for rank in RANKS]
+            found.append([late for _, late in unless_error(four.call(_rank_calls.run_often, arguments))])
+        for rank in RANKS:
+            files, threads, resident = np.array([each[rank] for each in found]).T
+            assert set(files) == {files[1]}
+            assert set(threads) == {threads[1]}
+            assert resident[-1] <= resident[2] + 2**20
+    finally:
+        four.close()
