@@ -96,7 +96,7 @@ def _play(case: Case, *, recover: bool) -> Outcome:
                 hung += more_hung
         recovered: dict[int, Said] = {}
         if recover and not hung:
-            if case.victim not in said or said[case.victim].kind == "gone":
+            if case.fault in ("kill", "exit", "absent"):
                 _end(ranks.pop(case.victim))
                 ranks[case.victim] = _fork(lambda pipe: _replace(case, pipe))
             keeper, port = _keep_store()

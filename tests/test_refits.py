@@ -1,4 +1,4 @@
-"""What destinations hold is known: by versions and checksums; with shadows it is the old weights or the new ones."""
+"""What destinations hold is known: by versions, by checksums, and with shadows it is old or new weights."""
 
 from __future__ import annotations
 
