@@ -98,7 +98,8 @@ def _play(case: Case, *, recover: bool) -> Outcome:
         if recover and not hung:
             if case.fault in ("kill", "exit", "absent"):
                 _end(ranks.pop(case.victim))
-                ranks[case.victim] = _fork(lambda pipe: _replace(case, pipe))
+                if not case.without_victim:
+                    ranks[case.victim] = _fork(lambda pipe: _replace(case, pipe))
             keeper, port = _keep_store()
             keepers.append(keeper)
             for each in ranks.values():
@@ -266,6 +267,8 @@ def _live(case: Case, rank: int, port: int, pipe: Connection) -> None:
         at = time.monotonic()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         said.kind, said.text = type(error).__name__, str(error)
+        if built is not None:
+            built.__exit__(type(error), error, None)
         struck = said.kind
         del error
     else:
@@ -314,12 +317,14 @@ def _again(
     case: Case, rank: int, port: int, pipe: Connection, tensors: _Tensors, versions: dict[str, int | None]
 ) -> None:
     """Run once more in a new world of healthy ranks, into the same destinations."""
-    _join(rank, port, len(case.plan.ranks), keep=False)
+    plan = rp.replan(case.plan, [case.victim]).plan if case.without_victim else case.plan
+    _join(plan.ranks.index(rank), port, len(plan.ranks), keep=False)
     said = Said()
     tensors.weights(REFITS + 1)
+    timeout = timedelta(seconds=WORLD_TIMEOUT_S)
     try:
         with Resharder(
-            case.plan, timeout=timedelta(seconds=WORLD_TIMEOUT_S), shadow=case.shadow, versions=versions
+            plan, ranks=plan.ranks, timeout=timeout, shadow=case.shadow, versions=versions
         ) as built:
             built.run(tensors.sources, tensors.destinations, version=REFITS + 1)
             said.versions, said.torn = dict(built.versions), built.torn

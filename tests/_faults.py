@@ -38,7 +38,8 @@ class Case:
 
     ``fault`` is one of kill, exit, stop, interrupt, raise, absent and none. It strikes when the victim comes
     to its ``point``-th crossing, or, if that is None, from outside ``delay_s`` after all ranks have begun.
-    The store lies in a process apart, as with torchrun, or in rank 0.
+    The store lies in a process apart, as with torchrun, or in rank 0. Afterwards the victim is replaced, or
+    all others go on by a plan without it.
     """
 
     plan: rp.Plan
@@ -48,6 +49,7 @@ class Case:
     delay_s: float = 0.0
     store_apart: bool = True
     shadow: bool = False
+    without_victim: bool = False
 
 
 ALL_LIVE = ("none", "raise", "interrupt")

@@ -475,8 +475,10 @@ def test_a_run_that_was_started_is_waited_for_before_the_next(world):
     ranks = played_ranks(plan)
     world.call_alike(calls.build, plan, ranks)
     held = sources(EIGHT)
-    for answer in world.call(calls.start_twice, [(held.get(rank, {}),) for rank in ranks]):
-        assert answer == ("a run has been started; expected its wait before another one", True, True, False)
+    said = "a run has been started; expected its wait before another one"
+    answers = world.call(calls.start_twice, [(held.get(rank, {}),) for rank in ranks])
+    for rank, answer in zip(ranks, answers, strict=True):
+        assert answer == (said, rank in SERVE.mesh.ranks, True, False)
 
 
 def test_a_run_that_was_started_is_waited_for_by_closing(world):

@@ -6,6 +6,7 @@ they are released whatever the backend does; then the group is aborted, which re
 
 from __future__ import annotations
 
+import atexit
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -126,7 +127,9 @@ class PrivateGroup:
         self._held = _Held()
         self._lane = Lane("reshard")
         self._release = weakref.finalize(self, _release, self._lane, self._held)
-        self._release.atexit = False  # everything ends with the process anyway
+        self._release.atexit = False  # what is to be done then is this:
+        self._held.at_exit = partial(_end_with_process, weakref.ref(self))
+        atexit.register(self._held.at_exit)
         self._waiting = Waiting(self._held)
         self._waiting.begin(lambda: "the ranks did not meet to make a group")
         made = partial(_make, self._held, parent, self.position, self.members, timeout, lost_after)
@@ -280,6 +283,7 @@ class _Held:
 
     group: dist.ProcessGroup | None = None
     watch: Watch | None = None
+    at_exit: Callable[[], None] | None = None
 
 
 def _make(
@@ -300,8 +304,17 @@ def _make(
         raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
 
 
+def _end_with_process(private: weakref.ref[PrivateGroup]) -> None:
+    """End the threads before Python ends: what they wait for would end the process badly."""
+    alive = private()
+    if alive is not None:
+        alive.abort("its process has ended")
+
+
 def _release(lane: Lane, held: _Held, patience_s: float | None = None) -> None:
     """Give everything back, in the lane once it is free; wait for that, but not for ever."""
+    if held.at_exit is not None:
+        atexit.unregister(held.at_exit)
     given_back = lane.ask(partial(_give_back, held))
     lane.close()
     if patience_s is not None:

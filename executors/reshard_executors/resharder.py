@@ -83,8 +83,7 @@ class Resharder:
                 the CPU for other backends.
             timeout: how long to wait for other ranks to meet, and for the messages of each slot; that of a
                 private group, where one is given, as for ``lost_after``.
-            lost_after: how long a rank may give no sign of life, longer than anything that keeps Python from
-                running there.
+            lost_after: how long a rank may give no sign of life; longer than Python may be held up.
             shadow: write memory of this object's own, as large as the destinations, and change these only
                 in the end, in ``wait``, so that a refit that fails leaves the old weights.
             checksums: compare the contents of destinations and sources after every run.
@@ -92,8 +91,8 @@ class Resharder:
             versions: what destinations hold already, as an earlier Resharder said.
 
         Raises:
-            InputError: on every rank, if the plan, ``ranks`` or options differ between ranks or do not fit the
-                group, or domains of the topology mix hosts; on this one, if it is not in a group.
+            InputError: on every rank, if plan, ``ranks`` or options differ between ranks or do not fit the
+                group, or domains mix hosts; on this one, if it is not in a group.
             VerificationError: on every rank, if the plan cannot be lowered to programs.
             ExecutionError: if the ranks do not meet within the timeout.
         """
@@ -354,13 +353,13 @@ class Resharder:
             raise
 
     def _die(self, error: BaseException) -> None:
-        """Give everything up; other ranks know of a ReshardError, and are told of any other one."""
+        """Give everything up; of a ReshardError all ranks know, unless it came beside a run."""
         self._failure = reason(error)
-        self._program = self._refit = None
-        if not isinstance(error, ReshardError):
+        if self._refit is not None or not isinstance(error, ReshardError):
             self._group.abort(f"it was ended by {type(error).__name__}: {self._failure}")
         elif not self._borrowed:
             self._group.close()
+        self._program = self._refit = None
 
     @contextlib.contextmanager
     def _on_stream(self) -> Iterator[None]:
@@ -394,7 +393,7 @@ class Resharder:
         error: BaseException | None,
         place: TracebackType | None,
     ) -> None:
-        if error is None or self._refit is None:
+        if error is None:
             self.close()
         else:
             self._die(error)

@@ -109,6 +109,7 @@ class Watch:
         self._seen: dict[int, _Seen] = {}
         self._calls = 0
         self._met = False
+        self._mute = False
         self._moves = self._told_moves = 0
         self._moving = b""
         self._moved_at = 0.0
@@ -157,7 +158,8 @@ class Watch:
             return STORE_GONE
         silent = self._gone_at is None and now > self._looked_at + self._lost_after_s + STORE_GRACE_S
         if self._trouble is None and silent:
-            return (
+            self._mute = True
+            self._trouble = (
                 f"the store of the process group has not answered for {self._lost_after_s:g} s;"
                 " the process that keeps it hangs or cannot be reached"
             )
@@ -182,11 +184,8 @@ class Watch:
     def announce(self, text: str) -> str | None:
         """Tell all ranks that this one has failed; what another one said before, None if none did."""
         mine = f"rank {self._names[self._position]}: {text}"
-        request = _Request(partial(self._say, mine))
-        self._requests.put(request)
-        if not request.done.wait(ANSWER_S) or request.answer == mine:
-            return None
-        return request.answer
+        first = self._ask(partial(self._say, mine))
+        return None if first == mine else first
 
     def find_silent(self) -> list[int]:
         """Names of watched ranks that have stopped giving signs of life; takes as long as a few signs.
@@ -205,11 +204,17 @@ class Watch:
 
     def _signs(self, watched: Sequence[int]) -> list[tuple[int, bytes]]:
         """Signs of life as they are in the store now; none if it does not answer."""
-        request = _Request(partial(self._read, watched))
+        found = self._ask(partial(self._read, watched))
+        return [] if found is None else list(zip(watched, found, strict=True))
+
+    def _ask(self, work: Callable[[], T]) -> T | None:
+        """Have the thread do something with the store; None if that fails, or nothing comes of it in time."""
+        if self._mute:
+            return None
+        request = _Request(work)
         self._requests.put(request)
-        if not request.done.wait(ANSWER_S) or request.answer is None:
-            return []
-        return list(zip(watched, request.answer, strict=True))
+        self._mute = not request.done.wait(ANSWER_S)
+        return request.answer
 
     def close(self) -> None:
         """End the thread, which says that this rank leaves; does not wait for it."""
