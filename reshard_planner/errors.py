@@ -23,6 +23,7 @@ ReshardError
 |   +-- CertificateError       a figure of the certificate is not what the plan gives
 |   +-- DigestError            the digest is not that of the content
 +-- ExecutionError             a run failed, or delivered a wrong element: the CLI exits 1
+    +-- ContentsError          destinations have other contents than the sources, as checksums show
 """
 
 
@@ -116,3 +117,7 @@ class DigestError(VerificationError):
 
 class ExecutionError(ReshardError):
     """A run failed or delivered a wrong element."""
+
+
+class ContentsError(ExecutionError):
+    """A run ended, and destinations have other contents than the sources."""

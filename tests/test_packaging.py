@@ -80,9 +80,17 @@ def test_every_package_is_pinned_to_one_version():
     assert all(re.fullmatch(r"[\w.]+", number) for number in pins().values())
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="`make test` installs the launchers")
+def test_every_package_of_the_launchers_is_pinned_and_none_comes_with_the_tools():
+    pinned = {canonicalize_name(name) for name in pins()}
+    found = closure({"launchers"})
+    assert found - pinned == set()
+    assert {"openmpi", "ray"} <= found - closure({"dev"})
+
+
 def test_every_pin_is_in_the_range_that_the_project_states():
     by_name = {canonicalize_name(name): number for name, number in pins().items()}
-    for each in requirements(PROJECT["name"], {"dev", "torch", "viz"}):
+    for each in requirements(PROJECT["name"], {"dev", "launchers", "torch", "viz"}):
         if each.name != PROJECT["name"]:
             assert by_name[canonicalize_name(each.name)] in each.specifier, each
 
@@ -108,9 +116,16 @@ def test_the_version_is_the_same_everywhere():
     assert headings[:2] == ["Unreleased", PROJECT["version"]]
 
 
-def test_the_command_is_installed_and_starts_the_command_line():
-    [script] = entry_points(group="console_scripts", name="reshard-planner")
-    assert script.value == "reshard_planner.cli:main"
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("reshard-planner", "reshard_planner.cli:main"),
+        ("reshard-executors", "reshard_executors.command:start"),
+    ],
+)
+def test_the_command_is_installed_and_starts_the_command_line(name, value):
+    [script] = entry_points(group="console_scripts", name=name)
+    assert script.value == value
     assert callable(script.load())
 
 

@@ -15,7 +15,7 @@ from storage_strategies import FLOATS, stored_specs
 from strategies import STRATEGIES
 
 import reshard_planner as rp
-from reshard_planner.errors import ExecutionError, InputError
+from reshard_planner.errors import ContentsError, InputError
 from reshard_planner.ir.timeline import Activity
 from reshard_planner.transfer import Medium
 
@@ -175,7 +175,7 @@ def test_a_bit_that_changes_on_one_rank_fails_the_refit_everywhere_and_names_the
     held = sources(SPEC, 2)
     answers = world.call(calls.spoiled_refit, [(held.get(rank, {}), 2, "b") for rank in RANKS])
     said = "tensors 'b' arrived with other contents than their sources have: the checksums differ"
-    assert [(type(answer), str(answer)) for answer in answers] == [(ExecutionError, said)] * WORLD
+    assert [(type(answer), str(answer)) for answer in answers] == [(ContentsError, said)] * WORLD
     for rank, (torn, versions, kept) in enumerate(world.call_alike(calls.left_behind)):
         if rank in COLUMNS.mesh.ranks:
             assert torn is not shadow

@@ -26,6 +26,9 @@ JOINT = "reshard-joint-"
 NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 """The environment variable that says what NCCL does about errors; 0 is nothing."""
 
+TIMED_OUT = "Timed out"
+"""What gloo says of an operation that has timed out, and of no other."""
+
 ABORT_TAG, MOST_CONTEXTS = 2**30, 8
 """A tag that no message has, and how many contexts, one per network interface, a group of gloo may have."""
 
@@ -123,10 +126,19 @@ def abort_group(group: dist.ProcessGroup) -> None:
         return
     if str(dist.get_backend(group)) != "gloo" or group.size() == 1:
         return
-    peer = (group.rank() + 1) % group.size()
     for tag in range(ABORT_TAG, ABORT_TAG + MOST_CONTEXTS):
-        with contextlib.suppress(RuntimeError):
-            group.recv([torch.zeros(1, dtype=torch.uint8)], peer, tag).wait(timedelta(milliseconds=1))
+        for step in range(1, group.size()):
+            if _times_out(group, (group.rank() + step) % group.size(), tag):
+                break
+
+
+def _times_out(group: dist.ProcessGroup, peer: int, tag: int) -> bool:
+    """Whether a receive that nobody sends to times out; on a closed connection it fails at once instead."""
+    try:
+        group.recv([torch.zeros(1, dtype=torch.uint8)], peer, tag).wait(timedelta(milliseconds=1))
+    except RuntimeError as failure:
+        return TIMED_OUT in str(failure)
+    return False
 
 
 def destroy_group(group: dist.ProcessGroup) -> None:

@@ -218,7 +218,7 @@ class PrivateGroup:
     def _trouble(self) -> str | None:
         """Why the caller need not wait any longer."""
         watch = self._held.watch
-        found = None if watch is None else watch.trouble
+        found = None if watch is None else watch.find_trouble()
         if (
             found is None
             and time.monotonic() > self._waiting.since + self.timeout.total_seconds() + OVERDUE_S
@@ -315,6 +315,8 @@ def _release(lane: Lane, held: _Held, patience_s: float | None = None) -> None:
     """Give everything back, in the lane once it is free; wait for that, but not for ever."""
     if held.at_exit is not None:
         atexit.unregister(held.at_exit)
+    if held.watch is not None:
+        held.watch.close()
     given_back = lane.ask(partial(_give_back, held))
     lane.close()
     if patience_s is not None:
@@ -325,6 +327,6 @@ def _give_back(held: _Held) -> None:
     watch, held.watch = held.watch, None
     group, held.group = held.group, None
     if watch is not None:
-        watch.close()
+        watch.close()  # again if it was there before; not before if it was made meanwhile
     if group is not None:
         destroy_group(group)

@@ -25,7 +25,7 @@ from reshard_executors.record import Outcome, Refit, RunRecord
 from reshard_executors.recorder import Recorder
 from reshard_executors.shadow import Shadow
 from reshard_executors.versions import Version, Versions, check_version
-from reshard_planner.errors import ExecutionError, InputError, ReshardError
+from reshard_planner.errors import ContentsError, ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=5)
@@ -205,8 +205,8 @@ class Resharder:
             LocalShapeError: on every rank before the first byte, if a tensor of any rank is missing, or is of
                 another shape, dtype or device than expected.
             InputError: likewise, if a name is unknown or tensors share memory.
-            ExecutionError: on every rank, if a message fails or times out, a rank is lost, or contents differ
-                in the end; naming slot, peer and tensors.
+            ContentsError: on every rank, if checksums differ; naming tensors.
+            ExecutionError: on every rank, if a rank or a message is lost; naming slot, peer and tensors.
         """
         return self.start(sources, destinations, tensors=tensors, version=version).wait()
 
@@ -320,7 +320,7 @@ class Resharder:
         with self._failing():
             record, wrong = self._group.wait(ticket)
             if wrong:
-                raise ExecutionError(
+                raise ContentsError(
                     f"tensors {', '.join(map(repr, wrong[:SHOWN]))}{' and others' * (len(wrong) > SHOWN)}"
                     " arrived with other contents than their sources have: the checksums differ"
                 )

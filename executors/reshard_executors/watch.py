@@ -43,6 +43,9 @@ WATCH_ALL: Final = 64
 RING: Final = 4
 """Ranks after the own one that are watched at any rate, so that somebody watches each."""
 
+PAUSE_S: Final = 1.0
+"""A caller that waits asks for trouble far more often than this."""
+
 SILENT_BEATS: Final = 3
 """After a failure, a rank that has given no sign for so many beats is gone."""
 
@@ -115,7 +118,7 @@ class Watch:
         self._moved_at = 0.0
         self._gone_at: float | None = None
         self._trouble: str | None = None
-        self._looked_at = time.monotonic()
+        self._looked_at = self._asked_at = time.monotonic()
         self._names: Sequence[int] = range(size)
         self._thread = threading.Thread(target=self._live, name="reshard watch", daemon=True)
         self._thread.start()
@@ -130,7 +133,7 @@ class Watch:
         """
         now = time.monotonic()
         self._names, self._calls, self._met = names, self._calls + 1, met
-        self._moved_at = self._looked_at = now
+        self._moved_at = self._looked_at = self._asked_at = now
         ring = [(self._position + step) % self._size for step in range(1, RING + 1)]
         wanted = range(self._size) if self._size <= WATCH_ALL else {*peers, *ring}
         watched = tuple(sorted(set(wanted) - {self._position}))
@@ -150,10 +153,12 @@ class Watch:
         """When some rank was last seen to go forward, or the call began; monotonic."""
         return self._moved_at
 
-    @property
-    def trouble(self) -> str | None:
-        """Why a call cannot go on, in words; None as long as nothing is known."""
+    def find_trouble(self) -> str | None:
+        """Why a call cannot go on, in words; None as long as nothing is known. Asked again and again."""
         now = time.monotonic()
+        if now > self._asked_at + PAUSE_S:  # this process was stopped, and has not had time to look
+            self._looked_at = now
+        self._asked_at = now
         if self._trouble is None and self._gone_at is not None and now > self._gone_at + STORE_GRACE_S:
             return STORE_GONE
         silent = self._gone_at is None and now > self._looked_at + self._lost_after_s + STORE_GRACE_S

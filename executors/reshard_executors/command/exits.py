@@ -1,0 +1,57 @@
+"""How a command ends: exit codes, and failures that carry one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reshard_planner.errors import ExecutionError, InputError, ReshardError
+
+DONE: Final = 0
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+TRY_AGAIN: Final = 75
+"""EX_TEMPFAIL of sysexits.h, which schedulers know as a reason to start again."""
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+SILENT_STAY_S: Final = 0.3
+"""How long a process stays that leaves it to another one to say what is wrong."""
+
+CODES = """\
+exit codes, the same on all ranks that still live:
+  0    done
+  1    a wrong element, or a plan that fails its check
+  2    bad input
+  75   a rank or the network was lost, or too slow: try again, on other machines if it stays
+  130  interrupted (Ctrl-C)
+  143  ended by SIGTERM
+"""
+"""For ``--help``."""
+
+
+class CommandError(Exception):
+    """A command that cannot go on.
+
+    Attributes:
+        code: exit code.
+        text: why, in one sentence.
+        speaks: whether this process prints it; of ranks that fail for the same reason only one does.
+        stay_s: how long the process stays after that, in seconds. Launchers end all ranks as soon as one has
+            failed, and one that is silent must not be the reason why another one is.
+    """
+
+    def __init__(self, code: int, text: str, *, speaks: bool, stay_s: float | None = None) -> None:
+        super().__init__(text)
+        self.code, self.text, self.speaks = code, text, speaks
+        self.stay_s = (0.0 if speaks else SILENT_STAY_S) if stay_s is None else stay_s
+
+
+class Terminated(BaseException):
+    """SIGTERM has come; not an :class:`Exception`, like KeyboardInterrupt."""
+
+
+def code_of(error: ReshardError) -> int:
+    """The exit code for an error."""
+    if isinstance(error, InputError):
+        return BAD_INPUT
+    return TRY_AGAIN if isinstance(error, ExecutionError) else FAILED

@@ -1,0 +1,220 @@
+"""``run PLAN``: execute a plan with the processes of a launcher."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from reshard_executors import TORCH_EXTRA
+from reshard_executors.command import dry
+from reshard_executors.command.exits import BAD_INPUT, CODES, DONE, FAILED
+from reshard_executors.command.output import Progress, parse_ranks, print_error, print_json, print_text
+from reshard_executors.command.profile import check_writable, write_profile
+from reshard_executors.command.reports import RankReport
+from reshard_executors.command.summary import Summary
+from reshard_executors.command.supervise import supervise
+from reshard_executors.command.verb import Verb
+from reshard_executors.launchers import rank_info
+from reshard_planner.errors import InputError
+from reshard_planner.ir.plan import Plan
+
+MAX_REPEAT: Final = 10_000
+
+MAX_SECONDS: Final = 7 * 24 * 3600
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="plan file in any of its forms")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what every rank would do, without torch or other ranks"
+    )
+    parser.add_argument(
+        "--rank", metavar="R", type=int, help="with --dry-run: print what this rank would do, slot by slot"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare every destination element after every run"
+    )
+    parser.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        type=Path,
+        help="take the weights from a safetensors file instead of made-up ones",
+    )
+    parser.add_argument(
+        "--repeat", metavar="N", type=int, default=1, help="runs that are measured (default 1)"
+    )
+    parser.add_argument(
+        "--warm-up", metavar="N", type=int, default=0, help="runs before them, not measured (default 0)"
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="FILE",
+        type=Path,
+        help="write what all ranks did in the last run, and when, as a Chrome trace (JSON)",
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="LIST",
+        help="rank of the plan that each process plays, such as 4-7,0-3 (default: its own rank)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=300.0,
+        help="seconds that ranks wait for one another, at the start and for each message (default 300)",
+    )
+    parser.add_argument(
+        "--lost-after",
+        metavar="S",
+        type=float,
+        default=10.0,
+        help="seconds after which a rank that gives no sign of life is lost (default 10)",
+    )
+    parser.add_argument(
+        "--shadow",
+        action="store_true",
+        help="write beside the destinations, and copy to them when all ranks have everything",
+    )
+    parser.add_argument(
+        "--checksums", action="store_true", help="compare checksums of sources and destinations in each run"
+    )
+    parser.add_argument(
+        "--backend", choices=("gloo", "nccl"), help="of torch.distributed (default: nccl where CUDA is)"
+    )
+
+
+def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Run the plan with all other processes, or describe what would be done; the exit code."""
+    _check(arguments)
+    info = rank_info(environ)
+    ranks = None if arguments.ranks is None else parse_ranks(arguments.ranks, "--ranks")
+    if arguments.dry_run:
+        _describe(arguments, ranks, shown=info.rank == 0)
+        return DONE
+    if find_spec("torch") is None:
+        raise InputError(f"running a plan needs torch, which is not installed; {TORCH_EXTRA}")
+    progress = Progress(shown=info.rank == 0)
+
+    def work() -> int:
+        progress.say("load torch")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or else a lost store fills the terminal
+        from reshard_executors.command.session import Order, play  # noqa: PLC0415 - a dry run needs no torch
+
+        order = Order(
+            arguments.plan,
+            info,
+            ranks,
+            arguments.checkpoint,
+            arguments.repeat,
+            arguments.warm_up,
+            arguments.check,
+            arguments.profile is not None,
+            arguments.timeout,
+            arguments.lost_after,
+            arguments.shadow,
+            arguments.checksums,
+            arguments.backend,
+        )
+        return play(
+            order,
+            progress.say,
+            partial(_prepare, arguments, info.rank),
+            partial(_conclude, arguments, progress),
+        )
+
+    try:
+        return supervise(work, progress, speaks=info.local_rank == 0)
+    finally:
+        progress.end()
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    for name in ("timeout", "lost_after"):
+        value = getattr(arguments, name)
+        if not 0 < value <= MAX_SECONDS or math.isnan(value):
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} is {value}; expected seconds above 0 and up to {MAX_SECONDS}")
+    for name, least in (("repeat", 1), ("warm_up", 0)):
+        value = getattr(arguments, name)
+        if not least <= value <= MAX_REPEAT:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} is {value}; expected an integer from {least} to {MAX_REPEAT}")
+    if arguments.rank is not None and not arguments.dry_run:
+        raise InputError(f"--rank {arguments.rank} goes with --dry-run; a run takes ranks from its launcher")
+
+
+def _describe(arguments: argparse.Namespace, ranks: Sequence[int] | None, *, shown: bool) -> None:
+    """Print what ranks would do; of several processes one prints, and all find the same wrong."""
+    plan = Plan.load(arguments.plan)
+    if arguments.rank is not None:
+        found = dry.describe_rank(plan, arguments.rank)
+        text = dry.rank_text
+    else:
+        found = dry.describe_ranks(plan, plan.ranks if ranks is None else ranks)
+        text = dry.ranks_text
+    if shown and arguments.json:
+        print_json(found)
+    elif shown:
+        print_text(text(found))
+
+
+def _prepare(arguments: argparse.Namespace, rank: int) -> None:
+    if rank == 0 and arguments.profile is not None:
+        check_writable(arguments.profile)
+
+
+def _conclude(
+    arguments: argparse.Namespace, progress: Progress, plan: Plan, reports: Sequence[RankReport]
+) -> int:
+    """Print the summary, and write the profile; on rank 0."""
+    progress.end()
+    summary = Summary.of(plan, reports, checked=arguments.check)
+    code = DONE if summary.first_error is None else FAILED
+    problem = None
+    if arguments.profile is not None:
+        progress.say("write the profile")
+        try:
+            write_profile(arguments.profile, summary)
+        except InputError as error:
+            problem = str(error)
+            code = code or BAD_INPUT
+        progress.end()
+    if arguments.json:
+        document: dict[str, Any] = summary.to_dict()
+        if arguments.profile is not None:
+            document["profile"] = None if problem else str(arguments.profile)
+        print_json(document)
+    else:
+        print_text(summary.to_text())
+    if problem is not None:
+        print_error(problem)
+    return code
+
+
+VERB = Verb(
+    "run",
+    "execute a plan with the processes of a launcher",
+    """\
+Execute a plan with one process per rank, which torchrun, srun, mpirun or Ray has started: every process runs
+this command. Rank 0 prints how long it took, what was sent over each medium and what was planned, what each
+NIC carried, and where the slowest rank spent its time.""",
+    f"""\
+examples:
+  torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 \\
+      -m reshard_executors run plan.reshard --repeat 5 --warm-up 1
+  srun --ntasks-per-node 8 python -m reshard_executors run plan.reshard --check
+  mpirun -n 8 python -m reshard_executors run plan.reshard --profile trace.json
+  reshard-executors run plan.reshard --dry-run --rank 3
+
+{CODES}""",
+    add_arguments,
+    run,
+)
