@@ -13,6 +13,7 @@ from reshard_planner.compiler import compile  # noqa: A004 - the verb of the com
 from reshard_planner.errors import InputError, ReshardError, VerificationError
 from reshard_planner.ir import Certificate, Plan, interpret, verify
 from reshard_planner.layout import Layout, Mesh, Replicate, Shard, Storage, StoredBuffer, StridedShard, Tile
+from reshard_planner.replan import Replan, replan
 from reshard_planner.spec import Options, ReshardSpec, TensorSpec
 from reshard_planner.topology import Topology
 
@@ -24,6 +25,7 @@ __all__ = [
     "Mesh",
     "Options",
     "Plan",
+    "Replan",
     "Replicate",
     "ReshardError",
     "ReshardSpec",
@@ -37,5 +39,6 @@ __all__ = [
     "VerificationError",
     "compile",
     "interpret",
+    "replan",
     "verify",
 ]

@@ -68,7 +68,7 @@ def parts(spec: rp.ReshardSpec, side: str) -> Iterator[Part]:
                     empty = np.zeros(0, dtype=np.int64)
                     elements = np.concatenate([each for each, _ in found] or [empty])
                     places = np.concatenate([each for _, each in found] or [empty])
-                    key = (names[buffer.buffer], 0)
+                    key = (names[buffer.buffer], buffer.at)
                     yield Part(number, rank, key, buffer.shape, dtype, elements, places)
 
 

@@ -39,6 +39,7 @@ ORDER = (
     "ir",
     "simulate",
     "compiler",
+    "replan",
     "models",
     "render",
     "cli",

@@ -19,7 +19,8 @@ from reshard_planner.spec.values import Side
 
 LocalTensors: TypeAlias = Mapping[str, torch.Tensor | Sequence[torch.Tensor]]
 """Local tensors by name: that of the tensor in the spec, with one tensor or one per layout that the rank is
-part of, in the spec's order; or the name that the spec gives to the buffer."""
+part of, in the spec's order or at the positions that storage gives; or the name that the spec gives to the
+buffer."""
 
 Selected: TypeAlias = Mapping[str, tuple[torch.Tensor, ...]]
 """Local tensors of all that is moved, by name."""

@@ -182,7 +182,7 @@ class PrivateGroup:
             raise ExecutionError(f"the process group is closed: {self._failure or 'expected a new one'}")
         whom = whom or self.everyone
         watch.begin(whom.names, whom.peers, met=whom.met)
-        self._waiting.begin(lambda: "a call did not begin")
+        self._waiting.begin(lambda: "the ranks did not meet to begin a call")
         return self._lane.ask(partial(work, group, self._waiting))
 
     def wait(self, ticket: Ticket[T]) -> T:

@@ -22,11 +22,19 @@ class StoredBuffer:
         buffer: number of the buffer's name among the names that the tensor gives with the layout.
         shape: extent per dimension of the whole buffer, dense and row-major, in elements.
         tiles: the boxes, with offsets and strides in the buffer.
+        at: position of the buffer among the rank's buffers of this name. They count from 0 without gaps, on
+            every rank, through all layouts of a tensor.
     """
 
     buffer: int
     shape: tuple[int, ...]
     tiles: tuple[Tile, ...]
+    at: int = 0
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells the buffers of an entry apart."""
+        return self.buffer, self.at
 
 
 Entry = tuple[StoredBuffer, ...]

@@ -25,6 +25,9 @@ MAX_ELEMENTS = 2**56
 MAX_DIMS = 16
 """Most dimensions of a local buffer, as of a tensor."""
 
+MAX_LOCALS = 2**16
+"""Most local buffers of one name on a rank."""
+
 Joined = tuple[tuple[Box, tuple[int, ...]], ...]
 """Boxes that are made of smaller ones, with the positions of those, in order of their first."""
 
@@ -36,12 +39,12 @@ class Arranged:
     Attributes:
         joined: per entry, its boxes joined to larger ones, with positions among its tiles.
         bounds: per entry, first index and index past the last of these, int64 of shape (boxes, dims) each.
-        positions: per entry, the positions of its buffers by the numbers of their names.
+        positions: per entry, the positions of its buffers by their keys.
     """
 
     joined: tuple[Joined, ...]
     bounds: tuple[tuple[Ints, Ints], ...]
-    positions: tuple[Mapping[int, int], ...]
+    positions: tuple[Mapping[tuple[int, int], int], ...]
 
 
 @lru_cache(maxsize=1024)
@@ -63,7 +66,8 @@ def arrange(storage: Storage, shape: tuple[int, ...]) -> Arranged:
         for own in joined
     )
     positions = tuple(
-        MappingProxyType({buffer.buffer: at for at, buffer in enumerate(entry)}) for entry in storage.entries
+        MappingProxyType({buffer.key: position for position, buffer in enumerate(entry)})
+        for entry in storage.entries
     )
     return Arranged(joined, bounds, positions)
 
@@ -101,16 +105,17 @@ class Stored:
         boxes = {box: tuple(sorted(ranks)) for box, ranks in holding.items()}
         object.__setattr__(self, "boxes", MappingProxyType(boxes))
 
-    def _entry(self, rank: int) -> Entry:
+    def entry(self, rank: int) -> Entry:
+        """What a rank of the mesh stores, buffer by buffer."""
         return self.storage.entries[self.entry_of[rank]]
 
     def buffers(self, rank: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """Number of the name, and shape in elements, of each local buffer of a rank of the mesh."""
-        return tuple((buffer.buffer, buffer.shape) for buffer in self._entry(rank))
+        return tuple((buffer.buffer, buffer.shape) for buffer in self.entry(rank))
 
     def local_tiles(self, rank: int) -> tuple[tuple[int, Tile], ...]:
         """The boxes of a rank in storage order, each with the position of its buffer."""
-        entry = self._entry(rank)
+        entry = self.entry(rank)
         return tuple((position, tile) for position, buffer in enumerate(entry) for tile in buffer.tiles)
 
     def joined(self, rank: int) -> Joined:
@@ -127,10 +132,10 @@ class Stored:
         inside = (lo <= box.lo).all(axis=1) & (box.hi <= hi).all(axis=1)
         return tuple(np.flatnonzero(inside).tolist())
 
-    def buffer(self, rank: int, number: int) -> tuple[tuple[int, ...], tuple[Tile, ...]]:
-        """Shape of a rank's buffer of this number, which it has, and the tiles in it."""
+    def buffer(self, rank: int, key: tuple[int, int]) -> tuple[tuple[int, ...], tuple[Tile, ...]]:
+        """Shape of a rank's buffer of this key, which it has, and the tiles in it."""
         entry = self.entry_of[rank]
-        found = self.storage.entries[entry][self.arranged.positions[entry][number]]
+        found = self.storage.entries[entry][self.arranged.positions[entry][key]]
         return found.shape, found.tiles
 
     def cuts(self, dim: int) -> set[int]:
@@ -204,14 +209,20 @@ def check_storage(storage: Storage, shape: tuple[int, ...]) -> None:
         LayoutError: naming box, buffer and what would be right.
     """
     for number, entry in enumerate(storage.entries):
-        seen: set[int] = set()
+        seen: set[tuple[int, int]] = set()
         for buffer in entry:
-            if buffer.buffer in seen:
+            at = buffer.at
+            if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < MAX_LOCALS:
                 raise LayoutError(
-                    f"storage describes buffer {buffer.buffer} twice in entry {number}; expected all of its"
-                    " tiles in one"
+                    f"storage has a buffer {buffer.buffer} at {at!r}; expected an integer from 0 to"
+                    f" {MAX_LOCALS - 1}"
                 )
-            seen.add(buffer.buffer)
+            if buffer.key in seen:
+                raise LayoutError(
+                    f"storage describes buffer {buffer.buffer}{f' at {at}' * (at > 0)} twice in"
+                    f" entry {number}; expected all of its tiles in one"
+                )
+            seen.add(buffer.key)
             if buffer.buffer < 0:
                 raise LayoutError(f"storage names buffer number {buffer.buffer}; expected 0 or more")
             if min(buffer.shape, default=0) < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.errors import SpecError, UnsupportedError
-from reshard_planner.layout import Layout, Mesh, Tile
+from reshard_planner.layout import Layout, Mesh, Storage, Tile
 from reshard_planner.layout.partition import row_major_strides
 from reshard_planner.layout.stored import Stored, arrange
 from reshard_planner.spec.values import SIDES, Side, TensorSpec
@@ -24,21 +24,21 @@ MAX_RUNS = 2**24
 
 @dataclass(frozen=True, slots=True)
 class _User:
-    """A tensor that has a buffer of some name in one of its layouts.
+    """A tensor that has a buffer of some name, at some position of those of the name, in one of its layouts.
 
     Attributes:
         tensor: the tensor.
         layout: the layout.
-        number: number of the name in the layout's storage.
+        key: number of the name in the layout's storage, and the position; zeros without storage.
     """
 
     tensor: TensorSpec
     layout: Layout
-    number: int
+    key: tuple[int, int]
 
     def form(self, side: Side) -> Hashable:
         """All that the checks depend on, but for which ranks they are."""
-        return self.layout.form, self.number, self.tensor.shape, self.tensor.side_dtype(side)
+        return self.layout.form, self.key, self.tensor.shape, self.tensor.side_dtype(side)
 
     def kinds(self) -> tuple[Ints, Ints]:
         """Every rank, and a number that is equal for those that store the same; -1 without the buffer."""
@@ -46,14 +46,14 @@ class _User:
         if self.layout.storage is None:
             return tiling.ranks, tiling.alike
         arranged = arrange(self.layout.storage, self.tensor.shape)
-        holding = np.array([self.number in positions for positions in arranged.positions], dtype=np.bool_)
+        holding = np.array([self.key in positions for positions in arranged.positions], dtype=np.bool_)
         return tiling.ranks, np.where(holding[tiling.alike], tiling.alike, -1)
 
     def local(self, rank: int) -> tuple[tuple[int, ...], Sequence[Tile]]:
         """Shape of the rank's buffer, and the tensor's tiles in it."""
         tiling = self.layout.tiling(self.tensor.shape)
         if isinstance(tiling, Stored):
-            return tiling.buffer(rank, self.number)
+            return tiling.buffer(rank, self.key)
         [(_, shape)] = tiling.buffers(rank)
         return shape, [tile for _, tile in tiling.local_tiles(rank)]
 
@@ -65,29 +65,45 @@ def check_buffers(tensors: Iterable[TensorSpec]) -> None:
 
     Raises:
         SpecError: if tensors differ in shape or dtype of a buffer that they share on a rank, or two tiles
-            take one place of a destination buffer; naming buffer, rank and tensors.
+            take one place of a destination buffer, or positions of a name's buffers have gaps or differ
+            between tensors; naming buffer, rank and tensors.
         UnsupportedError: if tiles consist of too many runs to be compared.
     """
     tensors = tuple(tensors)
     for side in SIDES:
-        users: dict[str, list[_User]] = {}
-        fused: set[str] = set()
-        for tensor in tensors:
-            for layout, names in zip(tensor.layouts(side), tensor.buffers(side), strict=True):
-                for number, name in enumerate(names):
-                    users.setdefault(name, []).append(_User(tensor, layout, number))
-                    if layout.storage is not None or name != tensor.name:
-                        fused.add(name)
+        users = _users(tensors, side)
         known: set[Hashable] = set()
         apart: set[Hashable] = set()
-        meetings = ((name, group) for name in sorted(fused) for group in _meeting(users[name]))
-        for where, group in meetings:
-            form = tuple(user.form(side) for user in group)
-            # of ranks that are not the same in all layouts, more than the form is needed
-            key = form if _one_mesh(group) else (form, tuple(user.layout.mesh for user in group))
-            if key not in known:
-                known.add(key)
-                _check_buffer(where, side, group, apart)
+        for name in sorted(users):
+            for at in sorted(users[name]):
+                where = f"{side} buffer {name!r}{f' at {at}' * (at > 0)}"
+                for group in _meeting(users[name][at]):
+                    form = tuple(user.form(side) for user in group)
+                    # of ranks that are not the same in all layouts, more than the form is needed
+                    key = form if _one_mesh(group) else (form, tuple(user.layout.mesh for user in group))
+                    if key not in known:
+                        known.add(key)
+                        _check_buffer(where, side, group, apart)
+            if any(users[name]):
+                _check_positions(f"{side} buffer {name!r}", users[name])
+
+
+def _users(tensors: Sequence[TensorSpec], side: Side) -> dict[str, dict[int, list[_User]]]:
+    """Users by name and position, of names that storage describes or that are not the tensor's."""
+    users: dict[str, dict[int, list[_User]]] = {}
+    fused: set[str] = set()
+    keys: dict[Storage | None, list[tuple[int, int]]] = {None: [(0, 0)]}
+    for tensor in tensors:
+        for layout, names in zip(tensor.layouts(side), tensor.buffers(side), strict=True):
+            storage = layout.storage
+            if storage is not None and storage not in keys:
+                keys[storage] = sorted({buffer.key for entry in storage.entries for buffer in entry})
+            for key in keys[storage]:
+                name, at = names[key[0]], key[1]
+                users.setdefault(name, {}).setdefault(at, []).append(_User(tensor, layout, key))
+                if storage is not None or name != tensor.name:
+                    fused.add(name)
+    return {name: users[name] for name in fused}
 
 
 def _one_mesh(users: Sequence[_User]) -> bool:
@@ -112,7 +128,40 @@ def _meeting(users: Sequence[_User]) -> list[list[_User]]:
     return [members for _, members in groups]
 
 
-def _check_buffer(name: str, side: Side, users: Sequence[_User], apart: set[Hashable]) -> None:
+def _check_positions(buffer: str, users: Mapping[int, Sequence[_User]]) -> None:
+    """Check that each tensor's buffers of a name count from 0 on every rank, as far as those of others.
+
+    So a rank's list of them is known from each of the tensors alone.
+    """
+    by_tensor: dict[str, list[tuple[int, Ints]]] = {}
+    for at in sorted(users):
+        for user in users[at]:
+            ranks, kinds = user.kinds()
+            by_tensor.setdefault(user.tensor.name, []).append((at, ranks[kinds >= 0]))
+    ranks = np.unique(np.concatenate([own for parts in by_tensor.values() for _, own in parts]))
+    counts = np.zeros((len(by_tensor), len(ranks)), dtype=np.int64)
+    for number, (name, parts) in enumerate(by_tensor.items()):
+        for at, own in parts:  # ascending
+            columns = np.searchsorted(ranks, own)
+            gaps = columns[counts[number, columns] < at]
+            if len(gaps):
+                raise SpecError(
+                    f"{buffer}, rank {ranks[gaps[0]]}: tensor {name!r} has one at {at} and none at"
+                    f" {counts[number, gaps[0]]}; expected positions from 0 without gaps"
+                )
+            counts[number, columns] = at + 1
+    most = counts.max(axis=0)
+    fewer = np.argwhere((counts != most) & (counts > 0))
+    if len(fewer):
+        number, column = fewer[0].tolist()
+        names = list(by_tensor)
+        raise SpecError(
+            f"{buffer}, rank {ranks[column]}: tensor {names[number]!r} has {counts[number, column]} of the"
+            f" name, tensor {names[int(counts[:, column].argmax())]!r} {most[column]}; expected as many"
+        )
+
+
+def _check_buffer(buffer: str, side: Side, users: Sequence[_User], apart: set[Hashable]) -> None:
     """Check one buffer on all ranks; ``apart`` has the places that are known to be apart."""
     columns = [user.kinds() for user in users]
     ranks = columns[0][0] if _one_mesh(users) else np.unique(np.concatenate([own for own, _ in columns]))
@@ -126,7 +175,7 @@ def _check_buffer(name: str, side: Side, users: Sequence[_User], apart: set[Hash
         sharing = [user for user, kind in zip(users, combination, strict=True) if kind >= 0]
         if sharing:
             rank = int(ranks[position])
-            where = f"{side} buffer {name!r}, rank {rank}"
+            where = f"{buffer}, rank {rank}"
             _check_local(where, side, rank, sharing)
             if side == "dst":
                 places = tuple(

@@ -23,20 +23,25 @@ class StorageTileForm(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StorageForm(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the tiles of some ranks lie in a local buffer of this name and shape."""
+    """Where the tiles of some ranks lie in a local buffer of this name and shape.
+
+    Of several of the name on a rank, it is the one ``at`` this position.
+    """
 
     ranks: str | list[int]
     buffer: str
     shape: list[int]
     tiles: list[StorageTileForm]
+    at: int = 0
 
 
 class EntryBufferForm(msgspec.Struct, forbid_unknown_fields=True):
-    """What an entry of shared storage has in the buffer of this number."""
+    """What an entry of shared storage has in the buffer of this number, or in that ``at`` a position."""
 
     buffer: int
     shape: list[int]
     tiles: list[StorageTileForm]
+    at: int = 0
 
 
 class SharedStorageForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,7 +63,8 @@ def shared_storage(raw: object, path: str) -> Storage:
         return Storage(
             (
                 tuple(
-                    StoredBuffer(buffer.buffer, tuple(buffer.shape), _tiles(buffer.tiles)) for buffer in entry
+                    StoredBuffer(buffer.buffer, tuple(buffer.shape), _tiles(buffer.tiles), buffer.at)
+                    for buffer in entry
                 )
                 for entry in form.entries
             ),
@@ -84,7 +90,7 @@ def layout_storage(forms: list[StorageForm], mesh: Mesh, path: str) -> tuple[Sto
     for index, form in enumerate(forms):
         where = f"{path}[{index}]"
         number = names.setdefault(form.buffer, len(names))
-        buffer = StoredBuffer(number, tuple(form.shape), _tiles(form.tiles))
+        buffer = StoredBuffer(number, tuple(form.shape), _tiles(form.tiles), form.at)
         try:
             ranks = parse_ints(form.ranks) if isinstance(form.ranks, str) else form.ranks
         except ValueError as error:
@@ -92,10 +98,10 @@ def layout_storage(forms: list[StorageForm], mesh: Mesh, path: str) -> tuple[Sto
         for rank in ranks:
             if rank not in stored:
                 raise SpecError(f"{where}.ranks has rank {rank}, which is not in the layout's mesh")
-            if any(other.buffer == number for other in stored[rank]):
+            if any(other.key == buffer.key for other in stored[rank]):
                 raise SpecError(
-                    f"{where}: buffer {form.buffer!r} of rank {rank} is described twice; expected all of its"
-                    " tiles in one entry"
+                    f"{where}: buffer {form.buffer!r}{f' at {form.at}' * (form.at > 0)} of rank {rank} is"
+                    " described twice; expected all of its tiles in one entry"
                 )
             stored[rank].append(buffer)
     return Storage.of(tuple(stored[rank]) for rank in mesh.ranks), tuple(names)
@@ -123,6 +129,7 @@ def storage_to_dict(storage: Storage) -> dict[str, Any]:
 def _plain_buffer(buffer: StoredBuffer) -> Mapping[str, Any]:
     return {
         "buffer": buffer.buffer,
+        **({"at": buffer.at} if buffer.at else {}),
         "shape": list(buffer.shape),
         "tiles": [
             {

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from reshard_planner.box import Box
 from reshard_planner.layout import Tile
+from reshard_planner.layout.stored import Stored
 from reshard_planner.spec.values import Side, TensorSpec
 
 T = TypeVar("T")
@@ -19,8 +20,8 @@ class LocalBuffer:
 
     Attributes:
         name: the name it goes by.
-        at: its position among the rank's buffers of that name: several layouts without storage may use one
-            name, and then each has a buffer of its own.
+        at: its position among the rank's buffers of that name: each of several layouts without storage has
+            a buffer of its own, in their order, and storage says at which position a buffer is.
         shape: extent per dimension, in elements.
     """
 
@@ -70,7 +71,6 @@ class SideTiles:
     def __init__(self, tensor: TensorSpec, side: Side) -> None:
         self._tilings = tensor.tilings(side)
         self._names = tensor.buffers(side)
-        self._stored = [layout.storage is not None for layout in tensor.layouts(side)]
         self._members = [frozenset(tiling.ranks.tolist()) for tiling in self._tilings]
         self._tiles: dict[int, tuple[LocalTile, ...]] = {}
 
@@ -84,13 +84,14 @@ class SideTiles:
         seen: dict[str, int] = {}
         for number, (tiling, members) in enumerate(zip(self._tilings, self._members, strict=True)):
             if rank in members:
+                names = self._names[number]
+                if isinstance(tiling, Stored):
+                    entry = tiling.entry(rank)
+                    found.extend(LocalBuffer(names[own.buffer], own.at, own.shape) for own in entry)
+                    continue
                 for at, shape in tiling.buffers(rank):
-                    name = self._names[number][at]
-                    place = 0
-                    if not self._stored[number]:
-                        place = seen.get(name, 0)
-                        seen[name] = place + 1
-                    found.append(LocalBuffer(name, place, shape))
+                    place = seen[names[at]] = seen.get(names[at], -1) + 1
+                    found.append(LocalBuffer(names[at], place, shape))
         return tuple(found)
 
     def expected(self, rank: int) -> dict[str, list[tuple[int, ...]]]:

@@ -1,7 +1,19 @@
 """The verbs, one file each, in the order of the help text."""
 
 from reshard_planner.cli.verb import Verb
-from reshard_planner.cli.verbs import compare, compile_, draw, emulate, model, ops, run, show, tiles, verify
+from reshard_planner.cli.verbs import (
+    compare,
+    compile_,
+    draw,
+    emulate,
+    model,
+    ops,
+    replan,
+    run,
+    show,
+    tiles,
+    verify,
+)
 
 VERBS: tuple[Verb, ...] = (
     compile_.VERB,
@@ -11,6 +23,7 @@ VERBS: tuple[Verb, ...] = (
     tiles.VERB,
     ops.VERB,
     compare.VERB,
+    replan.VERB,
     run.VERB,
     emulate.VERB,
     draw.VERB,
