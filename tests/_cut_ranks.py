@@ -23,8 +23,8 @@ from torch._C._distributed_c10d import TCPStore
 
 import reshard_planner as rp
 
-TIMEOUT_S, LOST_AFTER_S = 6.0, 3.0
-ROWS = 2048
+TIMEOUT_S, LOST_AFTER_S = 5.0, 2.0
+ROWS = 768
 
 
 def plan_of(size: int) -> rp.Plan:

@@ -176,8 +176,8 @@ def test_a_stopped_rank_is_lost_before_the_timeout_and_hears_of_it_when_it_goes_
     assert_survived(case, outcome)
     for rank in (0, 2, 3):
         assert LOST_AFTER_S < outcome.said[rank].after_s < TIMEOUT_S
-        assert "rank 1 has given no sign of life for 2 s" in outcome.said[rank].text
-    assert "before that, rank" in outcome.said[1].text
+    for said in outcome.said.values():
+        assert "rank 1 has given no sign of life for 2 s" in said.text
 
 
 @pytest.mark.parametrize("shadow", [False, True])

@@ -16,7 +16,7 @@ from reshard_executors.emulation.namespaces import NIC, Gpu, switch
 
 SIZE = 3
 RATE = 2_000_000
-"""Bytes per second of each NIC: the refit of twice 4 MiB takes some seconds."""
+"""Bytes per second of each NIC: the refit of twice 1.5 MiB takes long enough to be cut."""
 
 PATIENCE_S = 60.0
 

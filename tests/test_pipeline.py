@@ -192,7 +192,7 @@ class WatchedWire:
         self.events.append(("post", exchange.slot))
         return exchange.slot
 
-    def wait(self, slot):
+    def wait(self, slot, *_):
         self.events.append(("wait", slot))
 
 

@@ -534,7 +534,7 @@ def test_tensors_that_the_caller_has_given_up_are_not_held_on_to(world):
     assert world.call(calls.weak_sources, [(held.get(rank, {}),) for rank in ranks]) == [0] * WORLD
 
 
-def test_a_thousand_refits_on_four_ranks_use_no_more_than_the_first():
+def test_hundreds_of_refits_on_four_ranks_use_no_more_than_the_first():
     layouts = (over([0, 1], "S(0)"), [over([1, 2], "S(1)"), over([3, 0], "R")])
     spec = rp.ReshardSpec([rp.TensorSpec("w", (64, 64), "float32", *layouts)])
     plan = rp.compile(spec)
@@ -543,7 +543,7 @@ def test_a_thousand_refits_on_four_ranks_use_no_more_than_the_first():
     four = Ranks(4)
     try:
         assert four.call_alike(calls.build, plan) == [None] * 4
-        for early, late in four.call(calls.run_often, [(held.get(rank, {}), 1000) for rank in range(4)]):
+        for early, late in four.call(calls.run_often, [(held.get(rank, {}), 300) for rank in range(4)]):
             assert late[:2] == early[:2]
             assert late[2] <= early[2] + 2**20
     finally:

@@ -189,7 +189,7 @@ class PrivateGroup:
         """Wait until the lane has done what it was asked to; its result.
 
         Raises:
-                InputError: as raised in the lane, where all ranks agree on it; the group lives on.
+            InputError: as raised in the lane, where all ranks agree on it; the group lives on.
             ExecutionError: naming what was waited for and why it failed, if a rank or the transport is lost.
                 The group is dead then, on all ranks.
         """
