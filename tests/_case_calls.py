@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
+import _rank_calls
 import torch
 import torch.distributed as dist
 from _rank_calls import Arrays, State, raw
@@ -18,13 +19,6 @@ import reshard_planner as rp
 from reshard_planner.ir.timeline import Activity
 
 
-def add_words(_: State, words: Sequence[int]) -> list[int]:
-    """Add up int64 numbers over the world."""
-    total = torch.tensor(words, dtype=torch.int64)
-    dist.all_reduce(total)
-    return [int(each) for each in total.tolist()]
-
-
 def run_profiled(
     state: State, plan: rp.Plan, ranks: Sequence[int], sources: Arrays
 ) -> list[tuple[int, float, float]]:
@@ -34,10 +28,10 @@ def run_profiled(
         timeline = resharder.run(*locals_of(state, sources)).timeline
     return [
         (int(slot), float(start_s), float(end_s))
-        for kind, slot, start_s, end_s in zip(
-            timeline.kind, timeline.slot, timeline.start_s, timeline.end_s, strict=True
+        for activity, slot, start_s, end_s in zip(
+            timeline.activity, timeline.slot, timeline.start_s, timeline.end_s, strict=True
         )
-        if kind in (Activity.SEND, Activity.RECEIVE)
+        if activity in (Activity.SEND, Activity.RECEIVE)
     ]
 
 
@@ -78,8 +72,11 @@ def run_in_order(state: State, sources: Arrays, reverse: bool) -> Arrays:  # noq
 
 
 def run_unless_absent(state: State, sources: Arrays, absent: int) -> tuple[str, bool] | None:
-    """Run, but not on one rank; what is said then, and whether destinations have been written."""
-    if state["rank"] == absent:
+    """Run, but not on one rank; what is said then, and whether destinations have been written.
+
+    None on that rank, and on those without a Resharder.
+    """
+    if state["rank"] == absent or "resharder" not in state:
         return None
     held, kept = locals_of(state, sources)
     said = ""
@@ -88,6 +85,11 @@ def run_unless_absent(state: State, sources: Arrays, absent: int) -> tuple[str, 
     except Exception as error:  # noqa: BLE001 - the test looks at it
         said = f"{type(error).__name__}: {error}"
     return said, any(bool(each.any()) for found in kept.values() for each in found)
+
+
+def allocations(state: State, sources: Arrays) -> list[int] | None:
+    """As :func:`_rank_calls.allocations`; None on ranks without a Resharder, which need no profiler."""
+    return _rank_calls.allocations(state, sources) if "resharder" in state else None
 
 
 def run_standing_still(

@@ -35,7 +35,7 @@ from _faults import (
     Outcome,
     Said,
 )
-from reshard_executors import pipeline, private, resharder
+from reshard_executors import pipeline, private, running
 from reshard_executors.resharder import Resharder
 from reshard_executors.synthetic import SyntheticValues
 from reshard_executors.values import empty_buffers, filled_buffers
@@ -209,8 +209,8 @@ class _Crossings:
             (private, "meet"),
             (private, "make_private_group"),
             (private, "agree"),
-            (resharder, "agree_on_hosts"),
-            (resharder, "add_up"),
+            (running, "agree_on_hosts"),
+            (running, "add_up"),
             (Wire, "warm_up"),
             (Wire, "post"),
             (Wire, "wait"),

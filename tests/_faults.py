@@ -13,10 +13,10 @@ from reshard_executors.local import ENVIRONMENT
 
 import reshard_planner as rp
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 5.0
 """What a Resharder waits for the messages of a slot, and for ranks to meet."""
 
-LOST_AFTER_S = 1.5
+LOST_AFTER_S = 2.0
 """A rank without a sign of life for so long is lost."""
 
 WORLD_TIMEOUT_S = 20.0

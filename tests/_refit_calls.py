@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import torch
-from _rank_calls import Arrays, State
+from _rank_calls import Arrays, State, usage
 from reshard_executors.rank import BoundRun, RankProgram
 from reshard_executors.resharder import Resharder
 from reshard_executors.values import empty_buffers
 from reshard_executors.worker import as_tensors
 
 import reshard_planner as rp
+from reshard_planner.errors import ExecutionError, InputError
 
 POISON = 0x5A
 """What every byte of destinations is before the first run."""
@@ -40,7 +44,8 @@ def prepare(state: State, plan: rp.Plan, ranks: Sequence[int], options: dict[str
 
 def prepare_again(state: State, plan: rp.Plan, ranks: Sequence[int]) -> None:
     """The same, and tell it what the last one said that destinations hold."""
-    prepare(state, plan, ranks, {"versions": dict(state["refits"][0].versions)})
+    last = state["refits"][0]
+    prepare(state, plan, ranks, {"versions": dict(last.versions), "latest_version": last.latest_version})
 
 
 def refit(state: State, sources: Arrays, names: Sequence[str] | None, version: int | None) -> dict[str, Any]:
@@ -88,6 +93,41 @@ def spoiled_refit(state: State, sources: Arrays, spoiler: int, name: str) -> Any
         return refit(state, sources, None, None)
     finally:
         RankProgram.run = honest
+
+
+def leave(state: State, sources: Arrays, leaver: int) -> Any:
+    """Run, but on one rank leave the ``with`` of the Resharder by an exception of one's own instead."""
+    resharder, mine = state["refits"][0], state["refits"][2]
+    if mine != leaver:
+        return refit(state, sources, None, None)
+    with contextlib.suppress(InputError), resharder:
+        raise InputError("a fault of the test")
+    return None
+
+
+def fail_and_keep(state: State, plan: rp.Plan, sources: Arrays, victim: int) -> tuple[int, int]:
+    """Build, fail in a run, and keep the error; open files and threads before and after."""
+    close(state)
+    before = usage()[:2]
+    prepare(state, plan, plan.ranks, {})
+    resharder, _, mine, kept = state["refits"]
+    honest = RankProgram.run
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("a fault of the test")
+
+    if mine == victim:
+        RankProgram.run = fail
+    try:
+        resharder.run(as_tensors(plan, "src", sources, mine), as_tensors(plan, "dst", kept, mine))
+    except ExecutionError as error:
+        state["kept error"] = error
+    finally:
+        RankProgram.run = honest
+    del state["refits"], resharder
+    gc.collect()
+    time.sleep(1)  # threads end on their own
+    return tuple(late - early for early, late in zip(before, usage()[:2], strict=True))
 
 
 def left_behind(state: State) -> tuple[bool, dict[str, int | None], Arrays]:

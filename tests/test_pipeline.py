@@ -206,6 +206,8 @@ def watched(lag, slots):
             (),
             (),
             lambda slot=slot: wire.events.append(("unpack", slot)),
+            {},
+            {},
         )
         for slot in slots
     ]

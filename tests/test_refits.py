@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import _rank_calls
 import _refit_calls as calls
 import numpy as np
@@ -11,11 +17,12 @@ from element_oracle import assert_equal, buffers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import sources, sources_and_destinations
+from reshard_executors.local import ENVIRONMENT
 from storage_strategies import FLOATS, stored_specs
 from strategies import STRATEGIES
 
 import reshard_planner as rp
-from reshard_planner.errors import ContentsError, InputError
+from reshard_planner.errors import ContentsError, ExecutionError, InputError
 from reshard_planner.ir.timeline import Activity
 from reshard_planner.transfer import Medium
 
@@ -76,7 +83,7 @@ def test_shadows_and_checksums_change_nothing_about_what_arrives(world, spec, st
         assert answer["untouched until the end"] or not shadow
         assert not answer["torn"]
         assert set(answer["versions"].values()) <= {1}
-        sent = record.timeline.kind == Activity.SEND
+        sent = record.timeline.activity == Activity.SEND
         assert sent.sum() == record.messages
         for medium, nbytes in (
             (Medium.NETWORK, record.network_nbytes),
@@ -182,6 +189,51 @@ def test_a_bit_that_changes_on_one_rank_fails_the_refit_everywhere_and_names_the
             assert set(versions.values()) == ({1} if shadow else {None})
         if shadow:
             assert_holds(kept, rank, 1)
+    unless_error(world.call_alike(calls.prepare_again, PLAN, RANKS))
+    for answer in unless_error(refit(world)):
+        assert answer["record"].version == 3  # 2 is what has failed
+
+
+def test_a_rank_that_leaves_by_an_error_of_its_own_tells_the_others(world):
+    prepared(world)
+    held = sources(SPEC)
+    answers = world.call(calls.leave, [(held.get(rank, {}), 3) for rank in RANKS])
+    assert answers.pop() is None
+    for answer in answers:
+        assert isinstance(answer, ExecutionError)
+        assert "rank 3: it was ended by InputError: a fault of the test" in str(answer)
+
+
+def test_an_error_that_is_kept_keeps_no_connections_and_threads(world):
+    held = sources(SPEC)
+    for answer in world.call(calls.fail_and_keep, [(PLAN, held.get(rank, {}), 2) for rank in RANKS]):
+        assert not isinstance(answer, Exception), answer
+        assert max(answer) <= 0
+
+
+EXITS = {
+    "without closing": "",
+    "with a run in flight": "",
+    "after destroying the world": "",
+    "by dropping it": "",
+    "by a failure in a world that is destroyed": "LocalShapeError\n",
+    "by an error that is kept": "",
+    "by a wait that fails": "",
+}
+
+
+@pytest.fixture(scope="module")
+def exits(tmp_path_factory):
+    script = [sys.executable, Path(__file__).parent / "_exits.py", tmp_path_factory.mktemp("exits"), *EXITS]
+    done = subprocess.run(
+        script, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120, check=True
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_a_process_ends_well_however_it_leaves_its_resharder(exits, how):
+    assert exits[how] == [[0, EXITS[how], ""]] * 2
 
 
 @pytest.mark.soak

@@ -20,7 +20,7 @@ US = 1e-6
 
 ONE = {
     "rank": [3],
-    "kind": [Activity.SEND],
+    "activity": [Activity.SEND],
     "medium": [Medium.NETWORK],
     "slot": [7],
     "peer": [5],
@@ -81,7 +81,7 @@ def test_columns_have_the_types_that_the_table_states():
     ("column", "values", "sentence"),
     [
         ("slot", [1, 2], r"column slot has shape \(2,\); expected \(1,\)"),
-        ("kind", [4], "kind of event 0 is 4; expected 0 to 3"),
+        ("activity", [4], "activity of event 0 is 4; expected 0 to 3"),
         ("medium", [-1], "medium of event 0 is -1; expected 0 to 2"),
         ("rank", [-1], "rank of event 0 is -1; expected 0 or more"),
         ("peer", [-2], "peer of event 0 is -2; expected -1 or more"),
@@ -105,15 +105,6 @@ def test_concatenation_keeps_events_and_their_order(parts):
         assert getattr(whole, name).tolist() == [v for part in parts for v in getattr(part, name).tolist()]
 
 
-@given(timelines(), st.integers(-1000, 1000))
-def test_a_shift_moves_both_ends_and_nothing_else(timeline, seconds):
-    moved = timeline.shifted(seconds)
-    assert (moved.start_s == timeline.start_s + seconds).all()
-    assert (moved.end_s == timeline.end_s + seconds).all()
-    for name in set(Timeline.DTYPES) - {"start_s", "end_s"}:
-        assert (getattr(moved, name) == getattr(timeline, name)).all()
-
-
 # traces
 
 
@@ -129,32 +120,32 @@ def test_every_event_is_shown_once_with_its_times(timeline):
 
 
 @given(timelines())
-def test_events_of_one_row_do_not_overlap(timeline):
-    rows = defaultdict(list)
+def test_events_of_one_track_do_not_overlap(timeline):
+    tracks = defaultdict(list)
     for event in of_phase(traced(timeline), "X"):
-        rows[event["pid"], event["tid"]].append((event["ts"], end_of(event), event["cat"]))
-    for row in rows.values():
-        row.sort()
-        assert len({kind for _, _, kind in row}) == 1, "one activity over one medium"
-        for (_, before, _), (after, _, _) in pairwise(row):
+        tracks[event["pid"], event["tid"]].append((event["ts"], end_of(event), event["cat"]))
+    for track in tracks.values():
+        track.sort()
+        assert len({pair for _, _, pair in track}) == 1, "one activity over one medium"
+        for (_, before, _), (after, _, _) in pairwise(track):
             assert before <= after
 
 
 @given(timelines())
-def test_a_row_takes_as_many_lanes_as_events_overlap_at_most(timeline):
+def test_an_activity_over_a_medium_takes_as_many_tracks_as_events_overlap_at_most(timeline):
     events = of_phase(traced(timeline), "X")
-    lanes, spans = defaultdict(set), defaultdict(list)
+    tracks, times = defaultdict(set), defaultdict(list)
     for event in events:
-        row = (event["pid"], event["cat"])
-        lanes[row].add(event["tid"])
-        spans[row].append((event["ts"], end_of(event)))
-    for row, own in spans.items():
+        pair = (event["pid"], event["cat"])
+        tracks[pair].add(event["tid"])
+        times[pair].append((event["ts"], end_of(event)))
+    for pair, own in times.items():
         most = max(sum(start <= at < end or start == at == end for start, end in own) for at, _ in own)
-        assert len(lanes[row]) <= most
+        assert len(tracks[pair]) <= most
 
 
 @given(timelines())
-def test_every_row_that_is_used_has_a_name(timeline):
+def test_every_track_that_is_used_has_a_name(timeline):
     events = traced(timeline, {0: "GPU 4"})
     named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert set(named) == {(event["pid"], event["tid"]) for event in of_phase(events, "X")}
@@ -169,7 +160,7 @@ def test_every_row_that_is_used_has_a_name(timeline):
 
 
 def inside(arrow, events):
-    """The event that an end of an arrow is bound to: on its row, around it, its own end excluded."""
+    """The event that an end of an arrow is bound to: on its track, around it, its own end excluded."""
     return [
         event
         for event in events
@@ -182,7 +173,7 @@ def inside(arrow, events):
 @given(timelines())
 def test_arrows_lead_from_sends_to_receipts_of_the_same_message_forward_in_time(timeline):
     events = traced(timeline)
-    slices = of_phase(events, "X")
+    shown = of_phase(events, "X")
     starts, ends = of_phase(events, "s"), of_phase(events, "f")
     assert [arrow["id"] for arrow in starts] == [arrow["id"] for arrow in ends] == list(range(len(starts)))
     for start, end in zip(starts, ends, strict=True):
@@ -192,8 +183,8 @@ def test_arrows_lead_from_sends_to_receipts_of_the_same_message_forward_in_time(
             and receipt["cat"].startswith("receive")
             and send["args"]["slot"] == receipt["args"]["slot"]
             and (send["args"].get("peer"), receipt["args"].get("peer")) == (receipt["pid"], send["pid"])
-            for send in inside(start, slices)
-            for receipt in inside(end, slices)
+            for send in inside(start, shown)
+            for receipt in inside(end, shown)
         )
 
 
@@ -217,11 +208,11 @@ def exchanges(draw):
 @given(exchanges())
 def test_every_message_has_an_arrow_of_its_own(timeline):
     events = traced(timeline)
-    slices = of_phase(events, "X")
+    shown = of_phase(events, "X")
     starts, ends = of_phase(events, "s"), of_phase(events, "f")
     assert len(starts) == len(ends) == len(timeline) // 2
     for start, end in zip(starts, ends, strict=True):
-        [send], [receipt] = inside(start, slices), inside(end, slices)
+        [send], [receipt] = inside(start, shown), inside(end, shown)
         assert send["args"]["nbytes"] == receipt["args"]["nbytes"]
         assert send["ts"] == receipt["ts"]
 

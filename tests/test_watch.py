@@ -115,3 +115,15 @@ def test_a_rank_that_leaves_is_not_one_that_is_silent(groups):
     group.watches.pop(1).close()
     time.sleep(BEAT_S)
     assert group.watches[0].find_silent() == []
+    until(lambda: group.watches[0].find_trouble() == "rank 1 has left the group")
+
+
+def test_what_was_thought_of_a_rank_in_one_call_says_nothing_of_the_next(groups):
+    group = groups(3, [2])
+    group.begin()
+    until(group.watches[0].find_trouble)
+    group.begin()
+    assert group.watches[0].find_trouble() is None
+    group.watches[0].end()
+    time.sleep(LOST_AFTER_S + 2 * BEAT_S)
+    assert group.watches[0].find_trouble() is None

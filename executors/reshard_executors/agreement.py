@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -65,7 +66,7 @@ def agree(
     words = [hash_of("" if error is None else repr(error)), *(hash_of(fact) for fact in facts.values())]
     exchanged = torch.tensor([number, *words, *(-word for word in words)], dtype=torch.int64, device=device)
     everyone: list[tuple[str, str, dict[str, str]] | None] = [None] * dist.get_world_size(group)
-    try:
+    with meeting_to_compare(what):
         dist.all_reduce(exchanged, op=dist.ReduceOp.MAX, group=group)
         most_number, *ends = exchanged.tolist()
         most, negated_least = ends[: len(words)], ends[len(words) :]
@@ -73,8 +74,6 @@ def agree(
             return Agreement(None, most_number)
         mine = ("" if error is None else type(error).__name__, str(error or ""), dict(facts))
         dist.all_gather_object(everyone, mine, group=group)
-    except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
-        raise ExecutionError(f"{not_met(what)}: {reason(failure)}") from failure
     return Agreement(_disagreement([said for said in everyone if said is not None]), most_number)
 
 
@@ -92,12 +91,23 @@ def add_up(group: dist.ProcessGroup, sums: torch.Tensor, what: str) -> list[int]
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM)
     options.timeout = ENDLESS
-    try:
+    with meeting_to_compare(what):
         group.allreduce([sums], options).wait()
         found: list[int] = sums.tolist()
-    except (RuntimeError, ValueError) as failure:
-        raise ExecutionError(f"{not_met(what)}: {reason(failure)}") from failure
     return found
+
+
+@contextlib.contextmanager
+def meeting_to_compare(what: str) -> Iterator[None]:
+    """Turn what a backend raises where ranks do not meet into an ExecutionError.
+
+    Args:
+        what: the ranks compare.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
+        raise ExecutionError(f"{not_met(what)}: {reason(failure)}") from failure
 
 
 def not_met(what: str) -> str:
@@ -130,14 +140,12 @@ def agree_on_hosts(
     hashes = torch.zeros(len(played), dtype=torch.int64, device=device)
     hashes[group.rank()] = hash_of(name)
     names: list[str] = [""] * len(played)
-    try:
+    with meeting_to_compare(HOSTS):
         dist.all_reduce(hashes, op=dist.ReduceOp.MAX, group=group)
         mixed = find_mixed(domain_of, hashes.tolist())
         if mixed is None:
             return
         dist.all_gather_object(names, name, group=group)
-    except RuntimeError as failure:
-        raise ExecutionError(f"{not_met(HOSTS)}: {reason(failure)}") from failure
     one, other = mixed
     raise InputError(
         f"ranks {played[one]} and {played[other]} are both on host {names[one]}, but in domains"

@@ -60,7 +60,7 @@ class Checksums:
         """
         self._tensors = plan.spec.tensors
         self._rank, self._device = rank, device
-        self._known: dict[tuple[object, ...], tuple[tuple[_Region, ...], tuple[_Region, ...]]] = {}
+        self._known: dict[tuple[object, ...], tuple[tuple[_Summand, ...], tuple[_Summand, ...]]] = {}
 
     def difference(
         self, sources: LocalMemories, destinations: LocalMemories, tensors: Sequence[int]
@@ -84,16 +84,16 @@ class Checksums:
         sums = torch.zeros(len(tensors), dtype=torch.int64, device=self._device)
         for at, number in enumerate(tensors):
             tensor = self._tensors[number]
-            held, kept = self._regions(tensor)
-            for region in held:
-                for part in _parts(sources[number], region, tensor, "src"):
-                    sums[at] += region.count * part
-            for region in kept:
-                for part in _parts(destinations[number], region, tensor, "dst"):
-                    sums[at] -= part
+            held, kept = self._summands(tensor)
+            for summand in held:
+                for block_sum in _block_sums(sources[number], summand, tensor, "src"):
+                    sums[at] += summand.count * block_sum
+            for summand in kept:
+                for block_sum in _block_sums(destinations[number], summand, tensor, "dst"):
+                    sums[at] -= block_sum
         return sums
 
-    def _regions(self, tensor: TensorSpec) -> tuple[tuple[_Region, ...], tuple[_Region, ...]]:
+    def _summands(self, tensor: TensorSpec) -> tuple[tuple[_Summand, ...], tuple[_Summand, ...]]:
         """What counts of the rank's sources, and of its destinations."""
         bits = DTYPE_BITS[tensor.dtype], DTYPE_BITS[tensor.dst_dtype]
         key = (tensor.shape, bits, tensor.src, tensor.dst)
@@ -103,8 +103,8 @@ class Checksums:
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
-    """Elements of one buffer that count alike.
+class _Summand:
+    """A box whose elements count alike, as it lies in one buffer.
 
     Attributes:
         view: where they lie.
@@ -152,12 +152,12 @@ class _Boxes:
         hi = np.array([box.hi for box in found], dtype=np.int64).reshape(shape)
         return cls(tuple(found), tiles, lowest, lo, hi)
 
-    def near(self, region: Box) -> list[int]:
-        """Positions of those that have elements in a region."""
-        return np.flatnonzero(((self.lo < region.hi) & (region.lo < self.hi)).all(axis=1)).tolist()
+    def near(self, box: Box) -> list[int]:
+        """Positions of those that share elements with a box."""
+        return np.flatnonzero(((self.lo < box.hi) & (box.lo < self.hi)).all(axis=1)).tolist()
 
 
-def _held(tensor: TensorSpec, rank: int) -> Iterator[_Region]:
+def _held(tensor: TensorSpec, rank: int) -> Iterator[_Summand]:
     """What counts of a rank's source tiles."""
     entries = SideTiles(tensor, "src").tiles(rank)
     if not entries:
@@ -168,66 +168,66 @@ def _held(tensor: TensorSpec, rank: int) -> Iterator[_Region]:
     for entry in entries:
         needed = [(destinations.boxes[at], destinations.tiles[at]) for at in destinations.near(entry.box)]
         taken = [sources.boxes[at] for at in sources.near(entry.box) if sources.lowest[at] < rank]
-        for box, count in _counted(entry.box, needed, [*taken, *own]):
+        for box, count in _cut_where_counts_differ(entry.box, needed, [*taken, *own]):
             for view in tile_views(Place.SOURCE, entry, box, bits):
-                yield _region(view, box, bits, count)
+                yield _summand(view, box, bits, count)
         own.append(entry.box)
 
 
-def _kept(tensor: TensorSpec, rank: int) -> Iterator[_Region]:
+def _kept(tensor: TensorSpec, rank: int) -> Iterator[_Summand]:
     """What counts of a rank's destination tiles: all of them."""
     bits = DTYPE_BITS[tensor.dst_dtype]
     for entry in SideTiles(tensor, "dst").tiles(rank):
         for view in tile_views(Place.DESTINATION, entry, entry.box, bits):
-            yield _region(view, entry.box, bits, 1)
+            yield _summand(view, entry.box, bits, 1)
 
 
-def _region(view: View, box: Box, bits: int, count: int) -> _Region:
+def _summand(view: View, box: Box, bits: int, count: int) -> _Summand:
     origin = storage_box(box, bits).lo
-    return _Region(view, tuple(map(add, origin, view.at)) if view.at else origin, count)
+    return _Summand(view, tuple(map(add, origin, view.at)) if view.at else origin, count)
 
 
-def _counted(
-    region: Box, counting: Iterable[tuple[Box, int]], others: Iterable[Box]
+def _cut_where_counts_differ(
+    box: Box, counting: Iterable[tuple[Box, int]], others: Iterable[Box]
 ) -> Iterator[tuple[Box, int]]:
-    """Cut a region where boxes begin or end, and add up the counts of those that every part lies in.
+    """Cut a box where others begin or end, and add up the counts of those that each of the boxes lies in.
 
     Args:
-        region: what is cut.
+        box: what is cut.
         counting: boxes and their counts.
         others: boxes in which nothing counts.
 
     Yields:
         Disjoint boxes with counts above 0.
     """
-    clipped = [(box.intersect(region), count) for box, count in counting]
-    clipped += [(box.intersect(region), 0) for box in others]
-    bounds = [region, *(box for box, _ in clipped)]
-    cuts = [np.unique([end for box in bounds for end in (box.lo[d], box.hi[d])]) for d in range(region.ndim)]
+    clipped = [(each.intersect(box), count) for each, count in counting]
+    clipped += [(each.intersect(box), 0) for each in others]
+    bounds = [box, *(each for each, _ in clipped)]
+    cuts = [np.unique([end for each in bounds for end in (each.lo[d], each.hi[d])]) for d in range(box.ndim)]
     places = [{cut: at for at, cut in enumerate(along.tolist())} for along in cuts]
-    grid = np.zeros([len(along) - 1 for along in cuts], dtype=np.int64)
-    for box, count in clipped:
-        ends = zip(places, box.lo, box.hi, strict=True)
+    counts = np.zeros([len(along) - 1 for along in cuts], dtype=np.int64)
+    for each, count in clipped:
+        ends = zip(places, each.lo, each.hi, strict=True)
         inside = tuple(slice(place[lo], place[hi]) for place, lo, hi in ends)
-        grid[inside] = (grid[inside] + count) if count else 0
+        counts[inside] = (counts[inside] + count) if count else 0
     for dim, along in enumerate(cuts):  # cuts that make no difference go
-        across = tuple(other for other in range(region.ndim) if other != dim)
-        kept = np.append(True, (np.diff(grid, axis=dim) != 0).any(axis=across))
-        grid = np.compress(kept, grid, axis=dim)
+        across = tuple(other for other in range(box.ndim) if other != dim)
+        kept = np.append(True, (np.diff(counts, axis=dim) != 0).any(axis=across))
+        counts = np.compress(kept, counts, axis=dim)
         cuts[dim] = along[np.append(kept, True)]
-    for index in np.argwhere(grid).tolist():
+    for index in np.argwhere(counts).tolist():
         lo = tuple(int(along[at]) for along, at in zip(cuts, index, strict=True))
         hi = tuple(int(along[at + 1]) for along, at in zip(cuts, index, strict=True))
-        yield Box(lo, hi), int(grid[tuple(index)])
+        yield Box(lo, hi), int(counts[tuple(index)])
 
 
-def _parts(
-    memories: Sequence[LocalMemory], region: _Region, tensor: TensorSpec, side: Side
+def _block_sums(
+    memories: Sequence[LocalMemory], summand: _Summand, tensor: TensorSpec, side: Side
 ) -> Iterator[torch.Tensor]:
-    """Sums of the hashes of a region's elements, block by block, int64 of shape ()."""
+    """Sums of the hashes of a summand's elements, block by block, int64 of shape ()."""
     elements = Elements.of(tensor)
     shape = storage_shape(tensor.shape, DTYPE_BITS[tensor.side_dtype(side)])
-    for origin, view in _blocks(memories[region.view.buffer], region.view, region.origin):
+    for origin, view in _blocks(memories[summand.view.buffer], summand.view, summand.origin):
         words = _raw(view) if elements.wire is None else _converted(view, elements, side)
         if words.ndim > len(shape):  # elements of two words
             yield _hash_sum(words, (*origin, 0), (*shape, 2))

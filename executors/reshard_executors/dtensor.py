@@ -269,9 +269,15 @@ class Redistributor:
             yield
         except InputError:  # all ranks have agreed, and nothing has moved
             raise
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._abort(error)
             raise
+
+    def _abort(self, error: BaseException) -> None:
+        """Close, and tell the other ranks why."""
+        for keeper in self._keepers.values():
+            keeper.abort(f"it was ended by {type(error).__name__}: {reason(error)}")
+        self.close()
 
     def close(self) -> None:
         """Close all Resharders; the caller's groups stay. Closing twice does nothing."""
@@ -289,7 +295,10 @@ class Redistributor:
         error: BaseException | None,
         place: TracebackType | None,
     ) -> None:
-        self.close()
+        if error is None or isinstance(error, InputError):
+            self.close()
+        else:
+            self._abort(error)
 
 
 def redistribute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d as c10d
 
-from reshard_executors.agreement import reason
+from reshard_executors.agreement import ENDLESS, reason
 from reshard_planner.errors import ExecutionError, InputError
 
 JOIN_TIMEOUT = timedelta(minutes=5)
@@ -25,6 +26,9 @@ JOINT = "reshard-joint-"
 
 NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 """The environment variable that says what NCCL does about errors; 0 is nothing."""
+
+_ENVIRONMENT = threading.Lock()
+"""Held while the environment is changed for a moment."""
 
 TIMED_OUT = "Timed out"
 """What gloo says of an operation that has timed out, and of no other."""
@@ -80,7 +84,7 @@ def make_private_group(group: dist.ProcessGroup | None, name: str, timeout: time
     Args:
         group: who takes part; all of them call this.
         name: the same on all ranks, and never used before.
-        timeout: for this, and for each operation of the group.
+        timeout: for this, and for each operation of the group; NCCL has none.
 
     Raises:
         RuntimeError: if the ranks do not connect within the timeout.
@@ -89,42 +93,51 @@ def make_private_group(group: dist.ProcessGroup | None, name: str, timeout: time
     prefix = JOINT if parent.group_name.startswith(JOINT) else "reshard-"
     store = c10d._world.pg_map[parent][1]  # noqa: SLF001 - see above
     ranks = list(c10d._world.pg_group_ranks[parent])  # noqa: SLF001 - see above
-    with _errors_left_to_us(parent):
+    backend = backend_of(parent)
+    if backend == "nccl":  # whose watchdog would time, too, and then end the process after some minutes
+        timeout = ENDLESS
+    with _errors_left_to_us(backend):
         return _register(
             f"{prefix}{name}", str(dist.get_backend(parent)), store, parent.rank(), ranks, timeout
         )
 
 
+def backend_of(group: dist.ProcessGroup | None) -> str:
+    """``nccl`` for a group that has it for any device, else the name of its backend."""
+    return "nccl" if "nccl" in dist.get_backend_config(group) else str(dist.get_backend(group))
+
+
 @contextlib.contextmanager
-def _errors_left_to_us(parent: dist.ProcessGroup) -> Iterator[None]:
+def _errors_left_to_us(backend: str) -> Iterator[None]:
     """Have NCCL leave errors and timeouts of a group to its owner; by default it ends the process.
 
     Only an environment variable says so, which the group reads when it is made.
     """
-    if "nccl" not in dist.get_backend_config(parent):
+    if backend != "nccl":
         yield
         return
-    before = os.environ.get(NCCL_ERRORS)
-    os.environ[NCCL_ERRORS] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[NCCL_ERRORS]
-        else:
-            os.environ[NCCL_ERRORS] = before
+    with _ENVIRONMENT:
+        before = os.environ.get(NCCL_ERRORS)
+        os.environ[NCCL_ERRORS] = "0"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[NCCL_ERRORS]
+            else:
+                os.environ[NCCL_ERRORS] = before
 
 
-def abort_group(group: dist.ProcessGroup) -> None:
+def abort_group(group: dist.ProcessGroup, backend: str) -> None:
     """End everything that waits in a group, on this rank now and on others as they notice; it is dead then.
 
-    NCCL's communicators are aborted. Gloo's ``abort`` interrupts nothing, but a receive that times out closes
-    all connections of the group, or of those of its contexts that the tag belongs to.
+    NCCL's communicators are aborted, which may take long. Gloo's ``abort`` interrupts nothing, but a receive
+    that times out closes all connections of the group, or of those of its contexts that the tag belongs to.
     """
-    if "nccl" in dist.get_backend_config(group):
+    if backend == "nccl":
         group.abort()
         return
-    if str(dist.get_backend(group)) != "gloo" or group.size() == 1:
+    if backend != "gloo":
         return
     for tag in range(ABORT_TAG, ABORT_TAG + MOST_CONTEXTS):
         for step in range(1, group.size()):

@@ -10,11 +10,11 @@ from typing import Final, TypeAlias
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import HOSTS, not_met, reason
+from reshard_executors.agreement import HOSTS, meeting_to_compare, not_met
 from reshard_executors.private import PrivateGroup, Waiting
 from reshard_executors.resharder import Resharder
 from reshard_executors.sharing import CALLS, Facts, Sharing
-from reshard_planner.errors import ExecutionError, InputError, ReshardError
+from reshard_planner.errors import InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import TensorSpec
 
@@ -129,6 +129,10 @@ class Keeper:
         """Tell all ranks that this one cannot run; see :meth:`Resharder.refuse`."""
         self._kept[key][1].refuse(problem)
 
+    def abort(self, why: str) -> None:
+        """Die at once, and tell the other ranks why."""
+        self._group.abort(why)
+
     def close(self) -> None:
         """Close the Resharders and give the private group up; the caller's group stays."""
         for _, resharder in self._kept.values():
@@ -141,8 +145,6 @@ def _compare_hosts(group: dist.ProcessGroup, waiting: Waiting) -> list[str]:
     """The name of every rank's host."""
     waiting.begin(lambda: not_met(HOSTS))
     names: list[str] = [""] * group.size()
-    try:
+    with meeting_to_compare(HOSTS):
         dist.all_gather_object(names, socket.gethostname(), group=group)
-    except RuntimeError as failure:
-        raise ExecutionError(f"{not_met(HOSTS)}: {reason(failure)}") from failure
     return names

@@ -62,6 +62,11 @@ class Lane:
         self._asked.put(ticket)  # type: ignore[arg-type]  # the queue does not look at results
         return ticket
 
+    def join(self, patience_s: float) -> None:
+        """Wait some seconds for the thread to end."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(patience_s)
+
     def close(self) -> None:
         """Let the thread end once it has done everything; does not wait for that."""
         self._asked.put(None)

@@ -10,12 +10,16 @@ from typing import Final
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from reshard_executors.watch import first_sign
+from reshard_executors.watch import RANKS_PER_BEAT, first_sign
 from reshard_planner.errors import ExecutionError
 
 FIRST_PAUSE_S: Final = 0.005
 LAST_PAUSE_S: Final = 0.1
-"""From one look to the next: first the one, then more and more, at most the other."""
+"""From one look to the next: first the one, then more and more, at most the other; more in large groups."""
+
+ALL_CAME: Final = "all came"
+GIVEN_UP: Final = "given up"
+"""Keys in the store: how a meeting has ended."""
 
 SHOWN: Final = 8
 """Missing ranks that an error names."""
@@ -34,7 +38,7 @@ def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) 
         A store for this meeting alone, and a name that no other meeting has, the same on all ranks.
 
     Raises:
-        ExecutionError: naming the ranks that have not come in time.
+        ExecutionError: naming the ranks that have not come in time, also where another rank has given up.
         RuntimeError: if the store is gone.
     """
     number = store.add(f"reshard meetings of {position}", 1)
@@ -43,18 +47,20 @@ def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) 
     here.set(f"came {position}", "")
     if position == 0:
         here.set("name", uuid.uuid4().hex)
-    if here.add("came", 1) == len(names):
-        here.set("all came", "")
+    if here.add("came", 1) == len(names) and not here.check([GIVEN_UP]):
+        here.set(ALL_CAME, "")
     until = time.monotonic() + timeout.total_seconds()
     pause_s = FIRST_PAUSE_S
-    while not here.check(["all came"]):
+    while not here.check([ALL_CAME]):
+        if here.check([GIVEN_UP]):
+            missing = here.get(GIVEN_UP).decode(errors="replace")
+            raise ExecutionError(f"the ranks did not meet to make a group: {missing}")
         if time.monotonic() > until:
-            raise ExecutionError(
-                f"the ranks did not meet to make a group: {_missing(here, names)} within"
-                f" {timeout.total_seconds():g} s"
-            )
+            missing = f"{_missing(here, names)} within {timeout.total_seconds():g} s"
+            here.set(GIVEN_UP, missing)
+            raise ExecutionError(f"the ranks did not meet to make a group: {missing}")
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        pause_s = min(2 * pause_s, LAST_PAUSE_S * max(1.0, len(names) / RANKS_PER_BEAT))
     return here, here.get("name").decode()
 
 

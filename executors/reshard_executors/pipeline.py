@@ -89,8 +89,8 @@ def run_slots(
         _copy(exchange.pack if packing else exchange.unpack, exchange.slot)
         before = count(activity.label)
         if recorder is not None:
-            bound = exchange.sends if packing else exchange.receives
-            recorder.copied(activity, exchange.slot, tuple(ready.message for ready in bound), before, now)
+            copied = exchange.packed if packing else exchange.unpacked
+            recorder.copied(activity, exchange.slot, copied, before, now)
 
     def land() -> None:
         _, exchange, flight = flying.popleft()
@@ -123,7 +123,7 @@ def run_slots(
 
 def _mark() -> torch.cuda.Event:
     """A place in the current stream."""
-    mark: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    mark: torch.cuda.Event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     mark.record()
     return mark
 

@@ -7,7 +7,10 @@ they are released whatever the backend does; then the group is aborted, which re
 from __future__ import annotations
 
 import atexit
+import contextlib
+import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +18,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import Agreement, agree, not_met, reason
 from reshard_executors.groups import (
     abort_group,
+    backend_of,
     destroy_group,
     group_device,
     make_private_group,
@@ -39,6 +44,9 @@ TICK_S: Final = 0.2
 
 OVERDUE_S: Final = 1.0
 """How much longer than the timeout a caller waits, so that the backend may say itself what timed out."""
+
+EXIT_S: Final = 10.0
+"""How long a process that ends waits for its threads at most."""
 
 RELEASE_S: Final = 2.0
 """How long an aborted lane may take to end before its group is left to it."""
@@ -126,9 +134,11 @@ class PrivateGroup:
         self._failure: str | None = None
         self._held = _Held()
         self._lane = Lane("reshard")
+        if self.device.type == "cuda":
+            self._lane.ask(partial(torch.cuda.set_device, self.device))  # threads begin on device 0
         self._release = weakref.finalize(self, _release, self._lane, self._held)
         self._release.atexit = False  # what is to be done then is this:
-        self._held.at_exit = partial(_end_with_process, weakref.ref(self))
+        self._held.at_exit = partial(_end_with_process, self._lane, self._held)
         atexit.register(self._held.at_exit)
         self._waiting = Waiting(self._held)
         self._waiting.begin(lambda: "the ranks did not meet to make a group")
@@ -183,7 +193,20 @@ class PrivateGroup:
         whom = whom or self.everyone
         watch.begin(whom.names, whom.peers, met=whom.met)
         self._waiting.begin(lambda: "the ranks did not meet to begin a call")
-        return self._lane.ask(partial(work, group, self._waiting))
+        return self._lane.ask(partial(self._work, work, group, self._waiting, watch))
+
+    @staticmethod
+    def _work(
+        work: Callable[[dist.ProcessGroup, Waiting], T],
+        group: dist.ProcessGroup,
+        waiting: Waiting,
+        watch: Watch,
+    ) -> T:
+        """Do something in the lane; once that has ended well, nothing is waited for."""
+        result = work(group, waiting)
+        waiting.begin(str)
+        watch.end()
+        return result
 
     def wait(self, ticket: Ticket[T]) -> T:
         """Wait until the lane has done what it was asked to; its result.
@@ -195,18 +218,19 @@ class PrivateGroup:
         """
         try:
             self._await(ticket)
-            result = ticket.result()
+            return ticket.result()
         except InputError:
-            self._end()
             raise
         except ExecutionError as error:
+            forget_frames(error)
             raise ExecutionError(self._fail(str(error), find_silent=True)) from error.__cause__
+        except Exception as error:
+            forget_frames(error)
+            text = f"{self._waiting.text}: {type(error).__name__}: {reason(error)}"
+            raise ExecutionError(self._fail(text)) from error
         except BaseException as error:
-            why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            self._fail(f"{self._waiting.text}: {why}")
+            self._fail(f"{self._waiting.text}: {type(error).__name__}")
             raise
-        self._end()
-        return result
 
     def _await(self, ticket: Ticket[T]) -> None:
         """Wait until something is done, or there is no use in waiting any longer."""
@@ -226,46 +250,40 @@ class PrivateGroup:
             found = f"nothing has happened for {self.timeout.total_seconds():g} s"
         return found
 
-    def _end(self) -> None:
-        self._waiting.begin(str)
-        if self._held.watch is not None:
-            self._held.watch.end()
-
     def _fail(self, text: str, *, find_silent: bool = False) -> str:
         """Tell the other ranks, and die; what failed, and what is known of the cause."""
         watch = self._held.watch
         causes = []
-        if watch is not None:
-            if watch.behind:
-                causes.append(f"{has_or_have(watch.behind)} not come")
-            first = watch.announce("; ".join([text, *causes]))
-            if first is not None and first not in text:
-                causes.append(f"before that, {first}")
-            self._interrupt()
-            silent = watch.find_silent() if find_silent and SILENCE not in text else []
-            if silent:
-                causes.append(f"{has_or_have(silent)} {SILENCE}")
-            if watch.gone and STORE_GONE not in text:
-                causes.append(STORE_GONE)
-        whole = "; ".join([text, *causes])
-        self._die(whole)
-        return whole
+        try:
+            if watch is not None:
+                if watch.behind:
+                    causes.append(f"{has_or_have(watch.behind)} not come")
+                first = watch.announce("; ".join([text, *causes]))
+                if first is not None and first not in text:
+                    causes.append(f"before that, {first}")
+                _interrupt(self._held)
+                silent = watch.find_silent() if find_silent and SILENCE not in text else []
+                if silent:
+                    causes.append(f"{has_or_have(silent)} {SILENCE}")
+                if watch.gone and STORE_GONE not in text:
+                    causes.append(STORE_GONE)
+        finally:
+            self._die("; ".join([text, *causes]))
+        return "; ".join([text, *causes])
 
     def abort(self, why: str) -> None:
         """Die, and tell the other ranks why. Nothing happens if the group is dead or closed."""
         if self._release.alive:
-            if self._held.watch is not None:
-                self._held.watch.announce(why)
-            self._interrupt()
-            self._die(why)
-
-    def _interrupt(self) -> None:
-        """End whatever waits in the group."""
-        if self._held.group is not None:
-            abort_group(self._held.group)
+            try:
+                if self._held.watch is not None:
+                    self._held.watch.announce(why)
+                _interrupt(self._held)
+            finally:
+                self._die(why)
 
     def _die(self, why: str) -> None:
         self._failure = why
+        self._waiting.begin(str)
         self._close(RELEASE_S)
 
     def close(self) -> None:
@@ -282,8 +300,10 @@ class _Held:
     """What must be given back."""
 
     group: dist.ProcessGroup | None = None
+    backend: str = ""
     watch: Watch | None = None
     at_exit: Callable[[], None] | None = None
+    released: bool = False
 
 
 def _make(
@@ -299,22 +319,40 @@ def _make(
         store, name = meet(private_store(parent), position, members, timeout)
         held.watch = Watch(store, position, len(members), lost_after.total_seconds())
         held.watch.begin(members, (), met=True)
+        held.backend = backend_of(parent)
         held.group = make_private_group(parent, name, timeout)
     except RuntimeError as failure:
         raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
 
 
-def _end_with_process(private: weakref.ref[PrivateGroup]) -> None:
+def _interrupt(held: _Held) -> None:
+    """End whatever waits in the group, if the backend lets itself be interrupted in time."""
+    if held.group is not None:
+        aborting = threading.Thread(target=_abort, args=(held.group, held.backend), daemon=True)
+        aborting.start()
+        aborting.join(RELEASE_S)
+
+
+def _abort(group: dist.ProcessGroup, backend: str) -> None:
+    with contextlib.suppress(Exception):  # such as of a group that its owner has destroyed
+        abort_group(group, backend)
+
+
+def _end_with_process(lane: Lane, held: _Held) -> None:
     """End the threads before Python ends: what they wait for would end the process badly."""
-    alive = private()
-    if alive is not None:
-        alive.abort("its process has ended")
+    if not held.released:
+        if held.watch is not None:
+            held.watch.announce("its process has ended")
+        _interrupt(held)
+        _release(lane, held)
+    lane.join(EXIT_S)
+    if held.watch is not None:
+        held.watch.join(EXIT_S)
 
 
 def _release(lane: Lane, held: _Held, patience_s: float | None = None) -> None:
     """Give everything back, in the lane once it is free; wait for that, but not for ever."""
-    if held.at_exit is not None:
-        atexit.unregister(held.at_exit)
+    held.released = True
     if held.watch is not None:
         held.watch.close()
     given_back = lane.ask(partial(_give_back, held))
@@ -324,9 +362,20 @@ def _release(lane: Lane, held: _Held, patience_s: float | None = None) -> None:
 
 
 def _give_back(held: _Held) -> None:
-    watch, held.watch = held.watch, None
     group, held.group = held.group, None
-    if watch is not None:
-        watch.close()  # again if it was there before; not before if it was made meanwhile
+    if held.watch is not None:
+        held.watch.close()  # it may have been made meanwhile
     if group is not None:
         destroy_group(group)
+    if held.watch is not None:
+        held.watch.join(RELEASE_S)
+    if held.at_exit is not None:  # only now may the process end as it likes
+        atexit.unregister(held.at_exit)
+
+
+def forget_frames(error: BaseException) -> None:
+    """Clear the frames that an error of the lane keeps alive, and with them tensors and groups."""
+    seen: BaseException | None = error
+    while seen is not None:
+        traceback.clear_frames(seen.__traceback__)
+        seen = seen.__cause__ or seen.__context__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -20,6 +20,7 @@ from reshard_planner.ir.messages import goes_straight
 from reshard_planner.ir.program import Move
 from reshard_planner.ir.views import Place, View, common_views, storage_nbytes
 from reshard_planner.spec import TensorSpec
+from reshard_planner.transfer import Medium
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class ReadyExchange:
         sends: messages to other ranks.
         receives: messages from other ranks.
         unpack: unpacks what was received.
+        packed: bytes that ``pack`` copies, by medium of the messages; local within the rank.
+        unpacked: likewise, of ``unpack``.
     """
 
     slot: int
@@ -54,6 +57,8 @@ class ReadyExchange:
     sends: tuple[ReadyMessage, ...]
     receives: tuple[ReadyMessage, ...]
     unpack: Callable[[], None]
+    packed: Mapping[Medium, int]
+    unpacked: Mapping[Medium, int]
 
 
 class Staging:
@@ -161,6 +166,16 @@ class _Placed:
         return found
 
 
+def _staged(placed: Sequence[_Placed]) -> dict[Medium, int]:
+    """Bytes of the messages that lie in a staging buffer, by medium."""
+    found: dict[Medium, int] = {}
+    for each in placed:
+        if each.staged_at is not None:
+            medium = each.message.medium
+            found[medium] = found.get(medium, 0) + each.message.nbytes
+    return found
+
+
 def _places(
     move: Move, parts: Sequence[tuple[tuple[int, ...], StridedView]], elements: Elements
 ) -> list[tuple[int, tuple[int, ...]]]:
@@ -235,6 +250,11 @@ class _Binder:
                     tuple(placed.ready(out) for placed in sent[at]),
                     tuple(placed.ready(into) for placed in received[at]),
                     copy_in_bulk(unpacked, device),
+                    {
+                        Medium.LOCAL: sum(pair[0].nbytes for pair in within if not stays(pair)),
+                        **_staged(sent[at]),
+                    },
+                    _staged(received[at]),
                 )
             )
         return tuple(found)

@@ -85,6 +85,7 @@ class Refit:
         """Wait until all ranks are done; called again it says the same.
 
         Raises:
+            ContentsError: if checksums differ; naming tensors.
             ExecutionError: if the run failed on any rank; naming slot, peer and tensors.
         """
         if self._record is None:

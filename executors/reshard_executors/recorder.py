@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
-from reshard_executors.messages import Message
 from reshard_executors.wire import InFlight
 from reshard_planner.ir.timeline import NO_PEER, Activity, Timeline
 from reshard_planner.transfer import Medium
@@ -13,7 +13,7 @@ from reshard_planner.transfer import Medium
 Event = tuple[int, int, int, int, int, float, float]
 """Activity, medium, slot, peer, nbytes, start and end."""
 
-COLUMNS: Final = ("kind", "medium", "slot", "peer", "nbytes", "start_s", "end_s")
+COLUMNS: Final = ("activity", "medium", "slot", "peer", "nbytes", "start_s", "end_s")
 """Columns of a timeline that an event has."""
 
 
@@ -30,12 +30,12 @@ class Recorder:
         self._events: list[Event] = []
 
     def copied(
-        self, activity: Activity, slot: int, messages: tuple[Message, ...], start: float, end: float
+        self, activity: Activity, slot: int, nbytes: Mapping[Medium, int], start: float, end: float
     ) -> None:
-        """Note a copy between tensors and staging buffers, with the messages that it is for."""
-        nbytes = sum(message.nbytes for message in messages)
-        medium = messages[0].medium if messages else Medium.LOCAL
-        self._add(activity, medium, slot, NO_PEER, nbytes, start, end)
+        """Note copies between tensors and staging buffers, or within the rank, with their bytes by medium."""
+        for medium, count in nbytes.items():
+            if count:
+                self._add(activity, medium, slot, NO_PEER, count, start, end)
 
     def landed(self, flight: InFlight, at: int, end: float) -> None:
         """Note that a message of a slot is done."""

@@ -4,44 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import HOSTS, add_up, agree_on_hosts, not_met, reason
+from reshard_executors.agreement import reason
 from reshard_executors.arguments import check_ranks, names_of, usable_device
 from reshard_executors.binding import LocalTensors
-from reshard_executors.checksums import Checksums
 from reshard_executors.lane import Ticket
 from reshard_executors.private import PrivateGroup, Waiting, Whom
-from reshard_executors.rank import BoundRun, RankProgram
+from reshard_executors.rank import BoundRun
 from reshard_executors.record import Outcome, Refit, RunRecord
-from reshard_executors.recorder import Recorder
-from reshard_executors.shadow import Shadow
+from reshard_executors.running import Running, check_contents
 from reshard_executors.versions import Version, Versions, check_version
-from reshard_planner.errors import ContentsError, ExecutionError, InputError, ReshardError
+from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=5)
 LOST_AFTER: Final = timedelta(seconds=10)
 
 PLANS: Final = "their plans"
 TENSORS: Final = "their tensors"
-END: Final = "how the run ended"
 """What the ranks meet to compare."""
 
 TO_MOVE: Final = "the list of tensors to move"
 VERSION: Final = "the version"
 """What must be equal on all ranks in a run."""
-
-SHOWN: Final = 8
-"""Tensors that an error names."""
 
 
 class Resharder:
@@ -52,8 +49,9 @@ class Resharder:
     part in the plan calls it with empty mappings.
 
     Tensors move as raw bytes, so that every bit pattern survives. A run ends well on all ranks or fails on
-    all. After an :class:`ExecutionError` a Resharder is dead and must be built anew; the group that it was
-    given stays as it was.
+    all, unless a rank dies while they tell one another that it has ended well. After an
+    :class:`ExecutionError` a Resharder is dead and must be built anew; the group that it was given stays as
+    it was.
     """
 
     def __init__(
@@ -69,6 +67,7 @@ class Resharder:
         checksums: bool = False,
         profile: bool = False,
         versions: Mapping[str, Version] | None = None,
+        latest_version: int = 0,
     ) -> None:
         """Prepare the rank's program, agree with all other ranks on the plan, and connect with its peers.
 
@@ -89,6 +88,7 @@ class Resharder:
             checksums: compare the contents of destinations and sources after every run.
             profile: keep a timeline of every run.
             versions: what destinations hold already, as an earlier Resharder said.
+            latest_version: the highest number that it knew.
 
         Raises:
             InputError: on every rank, if plan, ``ranks`` or options differ between ranks or do not fit the
@@ -97,70 +97,46 @@ class Resharder:
             ExecutionError: if the ranks do not meet within the timeout.
         """
         self._failure: str | None = None
-        self._program: RankProgram | None = None
-        self._stream: torch.cuda.Stream | None = None
+        self._running: Running | None = None
         self._refit: Refit | None = None
-        self._checksums: Checksums | None = None
+        self._raised: weakref.ref[ReshardError] | None = None
         self._versions = Versions(())
-        self._profile = profile
         self._borrowed = isinstance(group, PrivateGroup)
         self._group = group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after)
-        self._device = self._group.device
-        self._played = list(self._group.members if ranks is None else ranks)
+        self._whom = self._group.everyone
+        played = list(self._group.members if ranks is None else ranks)
+        prepared: Running | ReshardError
         try:
-            problem = self._prepare(plan, device, shadow, checksums, versions)
+            try:
+                check_ranks(plan, played, len(self._group.members))
+                where = usable_device(device, self._group.device)
+                prepared = Running.of(plan, played, self._group.position, where, shadow, checksums, profile)
+                known = Versions(prepared.program.destinations, versions, latest_version)
+            except ReshardError as error:
+                prepared = error
+            except RuntimeError as failure:
+                prepared = ExecutionError(f"a rank cannot prepare to run: {reason(failure)}")
+            problem = None if isinstance(prepared, Running) else prepared
+            at = prepared.device if isinstance(prepared, Running) else self._group.device
             facts = {
                 "the digest of the plan": plan.digest,
-                "the list of ranks": str(self._played),
-                "the kind of device": self._device.type,
+                "the list of ranks": str(played),
+                "the kind of device": at.type,
                 "shadow": str(shadow),
                 "checksums": str(checksums),
             }
-            self._group.agree(PLANS, facts, problem, whom=self._whom)
-            connecting = partial(self._meet_peers, plan)
-            self._group.wait(self._group.ask(connecting, self._whom._replace(met=True)))
+            self._group.agree(PLANS, facts, problem)
+            if isinstance(prepared, Running):
+                self._running, self._versions = prepared, known
+                self._whom = Whom(played, prepared.program.peers)
+                self._wait(partial(prepared.connect, plan.spec, played))
         except BaseException as error:
-            self._die(error)
+            self._die(error, told=isinstance(error, ReshardError))
             raise
 
-    def _prepare(
-        self,
-        plan: Plan,
-        device: torch.device | str | None,
-        shadow: bool,  # noqa: FBT001 - as it was given
-        checksums: bool,  # noqa: FBT001 - as it was given
-        versions: Mapping[str, Version] | None,
-    ) -> ReshardError | None:
-        """Prepare what this rank needs; the error that all ranks must hear of, if that fails."""
-        try:
-            check_ranks(plan, self._played, len(self._group.members))
-            self._device = usable_device(device, self._group.device)
-            if self._device.type == "cuda":
-                self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-            rank = self._played[self._group.position]
-            positions = {each: at for at, each in enumerate(self._played)}
-            self._program = RankProgram(plan, rank, positions, self._device, shadow=shadow)
-            self._versions = Versions(self._program.destinations, versions)
-            if checksums:
-                self._checksums = Checksums(plan, rank, self._device)
-        except ReshardError as error:
-            return error
-        except RuntimeError as failure:
-            return ExecutionError(f"a rank cannot prepare to run: {reason(failure)}")
-        return None
-
-    def _meet_peers(self, plan: Plan, group: dist.ProcessGroup, waiting: Waiting) -> None:
-        """In the lane."""
-        waiting.begin(lambda: not_met(HOSTS))
-        agree_on_hosts(group, self._group.device, plan.spec, self._played)
-        if self._program is not None:
-            self._program.connect(group, waiting.begin)
-
-    @property
-    def _whom(self) -> Whom:
-        """Whom calls of the group wait for."""
-        program = self._program
-        return self._group.everyone if program is None else Whom(self._played, program.peers)
+    def _wait(self, work: Callable[[dist.ProcessGroup, Waiting], T]) -> T:
+        """Have the lane do something right after all ranks have met."""
+        return self._group.wait(self._group.ask(work, self._whom._replace(met=True)))
 
     @property
     def torn(self) -> bool:
@@ -172,9 +148,15 @@ class Resharder:
         """Number of the weights that each of this rank's destinations holds, by name of the tensor.
 
         0 if nothing has filled it, and None if it is torn; the next run completes it. Numbers that are not
-        given to :meth:`run` never stand for two refits, on whatever ranks these ended well.
+        given to :meth:`run` never stand for two refits, on whatever ranks these ended well, as long as the
+        next Resharder is told the latest.
         """
         return self._versions.held
+
+    @property
+    def latest_version(self) -> int:
+        """The highest number that this rank knows of, also of a refit that has failed."""
+        return self._versions.latest
 
     def run(
         self,
@@ -225,33 +207,29 @@ class Resharder:
         stream has been given so far.
         """
         begin = time.perf_counter()
-        program = self._ready()
+        running = self._ready()
         with self._failing():
-            run, number = self._bind(program, sources, destinations, tensors, version)
-            if run.shadow is None:
-                self._versions.tear(run.names)
-            if self._stream is not None:
-                self._stream.wait_stream(torch.cuda.current_stream(self._device))
+            run, number = self._bind(running, sources, destinations, tensors, version)
+            self._versions.begin(() if run.shadow is not None else run.names, number)
+            running.follow_caller()
             prepare_s = time.perf_counter() - begin
-            ticket = self._group.ask(
-                partial(self._run, program, run, prepare_s), self._whom._replace(met=True)
-            )
-            self._refit = refit = Refit(partial(self._finish, ticket, run, number))
+            ticket = self._group.ask(partial(running.run, run, prepare_s), self._whom._replace(met=True))
+            self._refit = refit = Refit(partial(self._finish, running, ticket, run, number))
         return refit
 
-    def _ready(self) -> RankProgram:
-        """The program, if a run may be started."""
+    def _ready(self) -> Running:
+        """What runs have in common, if one may be started."""
         if self._failure is not None:
             raise ExecutionError(f"this Resharder has failed and must be built anew: {self._failure}")
-        if self._program is None:
+        if self._running is None:
             raise ExecutionError("this Resharder is closed; expected a new one")
         if self._refit is not None:
             raise ExecutionError("a run has been started; expected its wait before another one")
-        return self._program
+        return self._running
 
     def _bind(
         self,
-        program: RankProgram,
+        running: Running,
         sources: LocalTensors,
         destinations: LocalTensors,
         tensors: Collection[str] | None,
@@ -264,12 +242,17 @@ class Resharder:
         try:
             check_version(version)
             names = names_of(tensors)
-            with self._on_stream(), torch.inference_mode(mode=False):  # the lane writes it without that mode
-                run = program.bind(sources, destinations, names)
+            with (
+                running.on_stream(),
+                torch.inference_mode(mode=False),
+            ):  # the lane writes it without that mode
+                run = running.program.bind(sources, destinations, names)
         except InputError as error:
             problem = error
         except Exception as failure:  # noqa: BLE001 - whatever it is, all ranks must hear of it
-            problem = ExecutionError(f"rank {program.rank} cannot make its buffers: {reason(failure)}")
+            problem = ExecutionError(
+                f"rank {running.program.rank} cannot make its buffers: {reason(failure)}"
+            )
         facts = {TO_MOVE: str(names and list(names)), VERSION: str(version)}
         latest = self._group.agree(TENSORS, facts, problem, self._versions.latest, self._whom)
         if run is None:
@@ -290,85 +273,41 @@ class Resharder:
         with self._failing():
             self._group.agree(TENSORS, dict.fromkeys((TO_MOVE, VERSION), ""), problem, whom=self._whom)
 
-    def _run(
-        self,
-        program: RankProgram,
-        run: BoundRun,
-        prepare_s: float,
-        group: dist.ProcessGroup,
-        waiting: Waiting,
-    ) -> Outcome:
-        """Run all slots, and hear how they ended on all ranks; in the lane."""
-        begin = time.perf_counter()
-        recorder = Recorder(program.rank) if self._profile else None
-        with self._on_stream():
-            spent = program.run(group, run, waiting.begin, recorder)
-            if self._stream is not None:
-                self._stream.synchronize()
-            done = time.perf_counter()
-            sums = torch.zeros(1, dtype=torch.int64, device=self._device)
-            if self._checksums is not None:
-                sums = self._checksums.difference(run.sources, run.written, run.tensors)
-            waiting.begin(lambda: not_met(END), for_all=True)
-            found = add_up(group, sums, END)
-        wrong = tuple(name for name, off in zip(run.names, found, strict=False) if off)
-        end_s = time.perf_counter() - done
-        timeline = None if recorder is None else recorder.timeline()
-        return Outcome(RunRecord.of(spent, prepare_s, done - begin, end_s, timeline), wrong)
-
-    def _finish(self, ticket: Ticket[Outcome], run: BoundRun, version: int) -> RunRecord:
+    def _finish(self, running: Running, ticket: Ticket[Outcome], run: BoundRun, version: int) -> RunRecord:
         with self._failing():
-            record, wrong = self._group.wait(ticket)
-            if wrong:
-                raise ContentsError(
-                    f"tensors {', '.join(map(repr, wrong[:SHOWN]))}{' and others' * (len(wrong) > SHOWN)}"
-                    " arrived with other contents than their sources have: the checksums differ"
-                )
+            record = check_contents(self._group.wait(ticket))
             if run.shadow is not None:
-                record = self._publish(run.shadow, run.names, record)
+                self._versions.begin(run.names, version)
+                record = running.publish(run.shadow, record)
             self._versions.hold(run.names, version)
             self._refit = None
         return replace(record, version=version)
-
-    def _publish(self, shadow: Shadow, names: Sequence[str], record: RunRecord) -> RunRecord:
-        """Copy what has arrived to the destinations."""
-        begin = time.perf_counter()
-        self._versions.tear(names)
-        with self._on_stream(), torch.inference_mode(mode=False):
-            shadow.publish()
-        if self._stream is not None:
-            self._stream.synchronize()
-        spent_s = time.perf_counter() - begin
-        return replace(record, elapsed_s=record.elapsed_s + spent_s, unpack_s=record.unpack_s + spent_s)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
         """Make the Resharder dead after an error, but for bad input that all ranks have agreed on."""
         try:
             yield
-        except InputError:
-            raise
         except BaseException as error:
-            self._die(error)
+            if isinstance(error, ReshardError):
+                self._raised = weakref.ref(error)
+            if not isinstance(error, InputError):
+                self._die(error, told=isinstance(error, ReshardError))
             raise
 
-    def _die(self, error: BaseException) -> None:
-        """Give everything up; of a ReshardError all ranks know, unless it came beside a run."""
+    def _die(self, error: BaseException, *, told: bool) -> None:
+        """Give everything up.
+
+        Args:
+            error: why.
+            told: whether all ranks know of it; if not, they are told.
+        """
         self._failure = reason(error)
-        if self._refit is not None or not isinstance(error, ReshardError):
+        if self._refit is not None or not told:
             self._group.abort(f"it was ended by {type(error).__name__}: {self._failure}")
         elif not self._borrowed:
             self._group.close()
-        self._program = self._refit = None
-
-    @contextlib.contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        """Give everything to the Resharder's own CUDA stream, if it has one."""
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
-            yield
+        self._running = self._refit = None
 
     def close(self) -> None:
         """Give the private group and all memory up; the caller's group stays. Closing twice does nothing.
@@ -380,7 +319,7 @@ class Resharder:
         """
         if self._refit is not None:
             self._refit.wait()
-        self._program = None
+        self._running = None
         if not self._borrowed:
             self._group.close()
 
@@ -396,4 +335,4 @@ class Resharder:
         if error is None:
             self.close()
         else:
-            self._die(error)
+            self._die(error, told=self._raised is not None and self._raised() is error)

@@ -71,12 +71,14 @@ def _written_nbytes(spec: ReshardSpec, rank: int, destinations: LocalMemories) -
     found = {id(memory): 0 for own in destinations.values() for memory in own}
     for number, own in destinations.items():
         tensor = spec.tensors[number]
-        for memory, nbytes in zip(own, _tile_nbytes(SideTiles(tensor, "dst"), rank, len(own)), strict=True):
-            found[id(memory)] += nbytes * DTYPE_BITS[tensor.side_dtype("dst")] // 8
+        for memory, elements in zip(
+            own, _tile_elements(SideTiles(tensor, "dst"), rank, len(own)), strict=True
+        ):
+            found[id(memory)] += elements * DTYPE_BITS[tensor.side_dtype("dst")] // 8
     return found
 
 
-def _tile_nbytes(tiles: SideTiles, rank: int, buffers: int) -> Sequence[int]:
+def _tile_elements(tiles: SideTiles, rank: int, buffers: int) -> Sequence[int]:
     """Elements of the rank's tiles in each of its buffers."""
     found = [0] * buffers
     for tile in tiles.tiles(rank):

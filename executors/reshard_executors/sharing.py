@@ -9,9 +9,9 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import hash_of, not_met, reason
+from reshard_executors.agreement import hash_of, meeting_to_compare
 from reshard_executors.jobs import named_error
-from reshard_planner.errors import ExecutionError, InputError, ReshardError
+from reshard_planner.errors import InputError, ReshardError
 
 Facts: TypeAlias = dict[str, str]
 """What a rank knows of a call, as text by name."""
@@ -65,15 +65,13 @@ class Sharing:
         code = hash_of(json.dumps(guess, sort_keys=True)) if ready else -1
         bounds = torch.tensor([code, -code, not ready], dtype=torch.int64, device=self._device)
         everyone: list[_Said | None] = [None] * dist.get_world_size(group)
-        try:
+        with meeting_to_compare(CALLS):
             dist.all_reduce(bounds, op=dist.ReduceOp.MAX, group=group)
             most, negated_least, unready = bounds.tolist()
             if most == -negated_least and not unready:
                 return {name: guess[name] for name in self._kinds}
             said = ("" if error is None else type(error).__name__, str(error or ""), mine)
             dist.all_gather_object(everyone, said, group=group)
-        except RuntimeError as failure:
-            raise ExecutionError(f"{not_met(CALLS)}: {reason(failure)}") from failure
         found = self._merge([each for each in everyone if each is not None])
         if found != mine:
             if len(self._known) >= MOST_KNOWN:

@@ -14,12 +14,15 @@ Version = int | None
 class Versions:
     """The versions of one rank's destinations, by name of the tensor."""
 
-    def __init__(self, names: Iterable[str], known: Mapping[str, Version] | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str], known: Mapping[str, Version] | None = None, latest: int = 0
+    ) -> None:
         """Begin with what is known.
 
         Args:
             names: tensors of which the rank stores a part.
             known: versions that some of them have; others have 0. Further names are passed over.
+            latest: the highest number that has been given, if not one of these.
 
         Raises:
             InputError: if a version is no number of at least 0, nor None.
@@ -33,7 +36,9 @@ class Versions:
                     f"versions has {version!r} for {name!r}; expected an integer of at least 0, or None"
                 )
         self._held: dict[str, Version] = {name: known.get(name, 0) for name in names}
-        self._latest = max((version or 0 for version in known.values()), default=0)
+        if not _is_number(latest) or latest < 0:
+            raise InputError(f"latest_version is {latest!r}; expected an integer of at least 0")
+        self._latest = max([latest, *(version or 0 for version in known.values())])
 
     @property
     def held(self) -> Mapping[str, Version]:
@@ -50,14 +55,14 @@ class Versions:
         """Whether any destination may be partly written."""
         return None in self._held.values()
 
-    def tear(self, names: Iterable[str]) -> None:
-        """Mark destinations before the first write."""
+    def begin(self, names: Iterable[str], version: int) -> None:
+        """Mark destinations before the first write of a refit; its number is not given again."""
         self._set(names, None)
+        self._latest = max(self._latest, version)
 
     def hold(self, names: Iterable[str], version: int) -> None:
         """Mark destinations after the last write."""
         self._set(names, version)
-        self._latest = max(self._latest, version)
 
     def _set(self, names: Iterable[str], version: Version) -> None:
         self._held.update((name, version) for name in names if name in self._held)

@@ -32,7 +32,7 @@ IDLE_PATIENCE: Final = 3
 """How many times longer a rank may be silent that has not begun the call: what it does may hold Python up."""
 
 STORE_GRACE_S: Final = 2.0
-"""How long a call may still end well after the store is gone: the rank that keeps it may have ended first."""
+"""How long a call may still end well after the store is gone or a rank has left: it may have ended first."""
 
 ANSWER_S: Final = 1.5
 """How long to wait until a failure has been said in the store."""
@@ -109,6 +109,8 @@ class Watch:
         self._lost_after_s = max(lost_after_s, BEATS_TO_LOSE * self._beat_s)
         self._requests: SimpleQueue[_Request[Any] | None] = SimpleQueue()
         self._watched: tuple[int, ...] = ()
+        self._last_watched: tuple[int, ...] = ()
+        self._failed = False
         self._seen: dict[int, _Seen] = {}
         self._calls = 0
         self._met = False
@@ -133,12 +135,14 @@ class Watch:
         """
         now = time.monotonic()
         self._names, self._calls, self._met = names, self._calls + 1, met
+        if not self._failed:  # what was thought of ranks in the last call says nothing of this one
+            self._trouble, self._mute = None, False
         self._moved_at = self._looked_at = self._asked_at = now
         ring = [(self._position + step) % self._size for step in range(1, RING + 1)]
         wanted = range(self._size) if self._size <= WATCH_ALL else {*peers, *ring}
         watched = tuple(sorted(set(wanted) - {self._position}))
         self._seen = {position: _Seen(at=now) for position in watched}
-        self._watched = watched
+        self._watched = self._last_watched = watched
 
     def end(self) -> None:
         """End the call."""
@@ -197,7 +201,7 @@ class Watch:
 
         A rank that lives goes on for that long after a failure, and says that it leaves.
         """
-        watched = self._watched
+        watched = self._last_watched
         begin = dict(self._signs(watched))
         until = time.monotonic() + SILENT_BEATS * self._beat_s
         silent = [position for position in watched if begin.get(position)]
@@ -220,6 +224,10 @@ class Watch:
         self._requests.put(request)
         self._mute = not request.done.wait(ANSWER_S)
         return request.answer
+
+    def join(self, patience_s: float) -> None:
+        """Wait some seconds for the thread to end."""
+        self._thread.join(patience_s)
 
     def close(self) -> None:
         """End the thread, which says that this rank leaves; does not wait for it."""
@@ -270,30 +278,39 @@ class Watch:
             return
         if self._store.check([FAILED]):
             self._trouble = self._store.get(FAILED).decode(errors="replace")
+            self._failed = True
             return
         self._look(watched)
 
     def _look(self, watched: Sequence[int]) -> None:
+        call, seen_of, names = self._calls, self._seen, self._names
         signs = self._store.multi_get([*map(_key, watched), MOVING])
         now = time.monotonic()
         if signs[-1] != self._moving:
             self._moving, self._moved_at = signs[-1], now
-        lost = []
+        lost, left = [], []
         for position, sign in zip(watched, signs[:-1], strict=True):
-            seen = self._seen.get(position)
+            seen = seen_of.get(position)
             if seen is None:  # another call has begun meanwhile
                 return
             if sign != seen.sign:
                 seen.sign, seen.at = sign, now
-                seen.calls = self._calls if sign == LEFT else int(sign.split()[1])
+                seen.calls = call if sign == LEFT else int(sign.split()[1])
                 continue
-            patience_s = self._lost_after_s * (1 if self._met or seen.calls >= self._calls else IDLE_PATIENCE)
-            if now > seen.at + patience_s:
-                lost.append(position)
-        if lost and self._watched == watched:
-            silent_s = now - min(self._seen[position].at for position in lost)
-            names = [self._names[position] for position in lost]
-            self._trouble = f"{has_or_have(names)} {SILENCE} for {silent_s:.0f} s"
+            silent_s = now - seen.at
+            if sign == LEFT and silent_s > STORE_GRACE_S:
+                left.append(names[position])
+            patience_s = self._lost_after_s * (1 if self._met or seen.calls >= call else IDLE_PATIENCE)
+            if sign != LEFT and silent_s > patience_s:
+                lost.append((names[position], silent_s))
+        trouble = None
+        if left:
+            trouble = f"{has_or_have(left)} left the group"
+        elif lost:
+            longest_s = max(silent_s for _, silent_s in lost)
+            trouble = f"{has_or_have([name for name, _ in lost])} {SILENCE} for {longest_s:.0f} s"
+        if trouble is not None and self._calls == call and self._watched:
+            self._trouble = trouble
 
 
 def first_sign(store: Store, position: int) -> None:

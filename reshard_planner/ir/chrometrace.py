@@ -1,8 +1,8 @@
 """Timelines in the Trace Event format, which Perfetto and chrome://tracing show.
 
-A rank is a process of the trace. It has a row for each activity and medium, and further lanes of it where
-events overlap, since what overlaps on one row is not shown. An arrow leads from each message's send to its
-receipt.
+A rank is a process of the trace. It has a track for each pair of an activity and a medium, and further ones
+where events of the pair overlap, since what overlaps on one track is not shown. An arrow leads from each
+message's send to its receipt.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Ints = NDArray[np.int64]
 
 NS_PER_S, NS_PER_US = 10**9, 1000
 
-MAX_LANES = 10_000
-"""Lanes that the numbers of rows leave room for."""
+MAX_TRACKS = 10_000
+"""Tracks of one pair that the numbers of threads leave room for."""
 
 
 def chrome_trace(
@@ -50,43 +50,43 @@ def chrome_trace(
     if len(timeline):
         origin = min(0, int(start.min()))
         start, end = start - origin, end - origin
-    row = timeline.kind.astype(np.int64) * len(Medium) + timeline.medium
-    lane = _lanes(timeline.rank.astype(np.int64) * len(Activity) * len(Medium) + row, start, end)
-    thread = row * MAX_LANES + lane
-    events = _metadata(timeline, row, lane, names or {})
-    events += _slices(timeline, thread, start, end)
+    pair = timeline.activity.astype(np.int64) * len(Medium) + timeline.medium
+    track = _tracks(timeline.rank.astype(np.int64) * len(Activity) * len(Medium) + pair, start, end)
+    thread = pair * MAX_TRACKS + track
+    events = _metadata(timeline, pair, track, names or {})
+    events += _complete_events(timeline, thread, start, end)
     events += _arrows(timeline, thread, start, end)
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(notes or {})}
     return msgspec.json.encode(document)
 
 
-def _lanes(row: Ints, start: Ints, end: Ints) -> Ints:
-    """The lane of each event within its row: the first that is free when the event begins.
+def _tracks(pair: Ints, start: Ints, end: Ints) -> Ints:
+    """The track of each event among those of its pair: the first that is free when the event begins.
 
     Args:
-        row: a number per rank and row, shape (events,).
+        pair: a number per rank and pair, shape (events,).
         start: when events begin.
         end: when they end.
 
     Returns:
-        Numbers from 0, shape (events,), such that events of one row and lane do not overlap.
+        Numbers from 0, shape (events,), such that events of one pair and track do not overlap.
     """
-    lanes = np.zeros(len(row), dtype=np.int64)
+    tracks = np.zeros(len(pair), dtype=np.int64)
     busy_until: dict[int, list[int]] = {}
-    order = np.lexsort((end, start, row)).tolist()
-    rows, starts, ends = row.tolist(), start.tolist(), end.tolist()
+    order = np.lexsort((end, start, pair)).tolist()
+    pairs, starts, ends = pair.tolist(), start.tolist(), end.tolist()
     for at in order:
-        busy = busy_until.setdefault(rows[at], [])
-        free = next((lane for lane, until in enumerate(busy) if until <= starts[at]), len(busy))
+        busy = busy_until.setdefault(pairs[at], [])
+        free = next((track for track, until in enumerate(busy) if until <= starts[at]), len(busy))
         if free == len(busy):
             busy.append(0)
         busy[free] = ends[at]
-        lanes[at] = free
-    return lanes
+        tracks[at] = free
+    return tracks
 
 
-def _metadata(timeline: Timeline, row: Ints, lane: Ints, names: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Names and order of processes and rows."""
+def _metadata(timeline: Timeline, pair: Ints, track: Ints, names: Mapping[int, str]) -> list[dict[str, Any]]:
+    """Names and order of processes and tracks."""
     events: list[dict[str, Any]] = []
 
     def say(name: str, rank: int, value: dict[str, Any], thread: int = 0) -> None:
@@ -96,28 +96,23 @@ def _metadata(timeline: Timeline, row: Ints, lane: Ints, names: Mapping[int, str
         named = names.get(rank)
         say("process_name", rank, {"name": f"rank {rank}" + (f" ({named})" if named else "")})
         say("process_sort_index", rank, {"sort_index": rank})
-    used = np.unique(np.stack((timeline.rank.astype(np.int64), row, lane)), axis=1)
+    used = np.unique(np.stack((timeline.rank.astype(np.int64), pair, track)), axis=1)
     for rank, number, at in used.T.tolist():
-        kind, medium = Activity(number // len(Medium)), Medium(number % len(Medium))
-        thread = number * MAX_LANES + at
-        label = f"{kind.label} {medium.label}" + (f" ({at + 1})" if at else "")
+        activity, medium = Activity(number // len(Medium)), Medium(number % len(Medium))
+        thread = number * MAX_TRACKS + at
+        label = f"{activity.label} {medium.label}" + (f" ({at + 1})" if at else "")
         say("thread_name", rank, {"name": label}, thread)
         say("thread_sort_index", rank, {"sort_index": thread}, thread)
     return events
 
 
-def _slices(timeline: Timeline, thread: Ints, start: Ints, end: Ints) -> list[dict[str, Any]]:
+def _complete_events(timeline: Timeline, thread: Ints, start: Ints, end: Ints) -> list[dict[str, Any]]:
     """One complete event per event of the timeline."""
-    links = {
-        Activity.SEND: " to ",
-        Activity.PACK: " to ",
-        Activity.RECEIVE: " from ",
-        Activity.UNPACK: " from ",
-    }
+    towards = {Activity.SEND: "to", Activity.RECEIVE: "from"}
     events = []
     columns = (
         timeline.rank,
-        timeline.kind,
+        timeline.activity,
         timeline.medium,
         timeline.slot,
         timeline.peer,
@@ -126,15 +121,16 @@ def _slices(timeline: Timeline, thread: Ints, start: Ints, end: Ints) -> list[di
         start,
         end,
     )
-    for rank, kind, medium, slot, peer, nbytes, tid, begin, stop in zip(
+    for rank, number, medium, slot, peer, nbytes, tid, begin, stop in zip(
         *(column.tolist() for column in columns), strict=True
     ):
-        activity = Activity(kind)
+        activity = Activity(number)
         facts = {"slot": slot, "nbytes": nbytes}
         name = f"slot {slot}"
         if peer != NO_PEER:
             facts["peer"] = peer
-            name += f"{links[activity]}{peer}"
+            if activity in towards:
+                name += f" {towards[activity]} {peer}"
         if stop > begin:
             facts["bytes_per_s"] = round(nbytes * NS_PER_S / (stop - begin))
         events.append(
@@ -184,14 +180,14 @@ def _by_message(timeline: Timeline, activity: Activity) -> dict[tuple[int, int, 
     """Positions of the events at one end of messages: by slot, sender, receiver, and how many were before."""
     found: dict[tuple[int, int, int, int], int] = {}
     count: dict[tuple[int, int, int], int] = {}
-    chosen = np.flatnonzero((timeline.kind == activity) & (timeline.peer != NO_PEER))
+    chosen = np.flatnonzero((timeline.activity == activity) & (timeline.peer != NO_PEER))
     chosen = chosen[np.argsort(timeline.start_s[chosen], kind="stable")]
     columns = (timeline.slot, timeline.rank, timeline.peer)
     for at, slot, rank, peer in zip(
         chosen.tolist(), *(column[chosen].tolist() for column in columns), strict=True
     ):
-        pair = (slot, rank, peer) if activity == Activity.SEND else (slot, peer, rank)
-        number = count.get(pair, 0)
-        count[pair] = number + 1
-        found[(*pair, number)] = at
+        ends = (slot, rank, peer) if activity == Activity.SEND else (slot, peer, rank)
+        number = count.get(ends, 0)
+        count[ends] = number + 1
+        found[(*ends, number)] = at
     return found

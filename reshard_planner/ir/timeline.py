@@ -1,6 +1,6 @@
-"""Timelines: what happened, or is predicted to happen, when a plan runs, as columns.
+"""Timelines: what happened when a plan ran, as columns.
 
-Executors measure them and the simulator predicts them, so that both can be drawn and compared alike.
+Executors measure them. Nothing in them is particular to one executor, so that all are drawn alike.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Timeline(Table):
 
     Attributes:
         rank: rank of the plan that the event belongs to.
-        kind: what it does, an :class:`Activity`.
+        activity: what the rank is doing, an :class:`Activity`.
         medium: what the bytes go over, a :class:`~reshard_planner.transfer.Medium`.
         slot: slot of the plan.
         peer: rank at the other end of the message, -1 for none or several.
@@ -57,7 +57,7 @@ class Timeline(Table):
 
     DTYPES: ClassVar[Mapping[str, str]] = {
         "rank": "<i4",
-        "kind": "|i1",
+        "activity": "|i1",
         "medium": "|i1",
         "slot": "<i4",
         "peer": "<i4",
@@ -67,7 +67,7 @@ class Timeline(Table):
     }
 
     rank: Column
-    kind: Column
+    activity: Column
     medium: Column
     slot: Column
     peer: Column
@@ -87,7 +87,7 @@ class Timeline(Table):
                 raise TableError(f"timeline: column {name} holds a value that is no number; expected seconds")
         limits = {
             "rank": (0, None),
-            "kind": (0, max(Activity)),
+            "activity": (0, max(Activity)),
             "medium": (0, max(Medium)),
             "slot": (0, None),
             "peer": (NO_PEER, None),
@@ -109,11 +109,6 @@ class Timeline(Table):
             raise TableError(f"timeline: {name} of event {at} is {column[at]}; expected {expected}")
 
     @classmethod
-    def empty(cls) -> Self:
-        """A timeline without events."""
-        return cls.of(dict.fromkeys(cls.DTYPES, ()))
-
-    @classmethod
     def concatenate(cls, parts: Sequence[Timeline]) -> Self:
         """The events of several timelines, one after another; an empty one if there are none."""
         return cls.of(
@@ -122,13 +117,3 @@ class Timeline(Table):
                 for name, dtype in cls.DTYPES.items()
             }
         )
-
-    def shifted(self, seconds: float) -> Self:
-        """The same events later by some seconds, or earlier if that is below 0.
-
-        Clocks of different hosts tell different times. Timelines of several hosts are put on one axis by
-        shifting each by the negative of a moment that all of them saw, such as the start of the run, on
-        which all ranks agree: it is then common up to the time that agreeing takes.
-        """
-        columns = self.columns()
-        return self.of({**columns, "start_s": self.start_s + seconds, "end_s": self.end_s + seconds})

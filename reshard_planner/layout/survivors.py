@@ -25,20 +25,21 @@ class _Rest:
     Attributes:
         mesh: the ranks that are left, in their order.
         kept: their positions in the whole mesh, row-major, int64 of shape (ranks,).
-        cut: the axes along which whole slices are gone; None if what is gone are no slices.
+        shorter: the axes along which it has become shorter; None if the ranks that are left fill no mesh of
+            as many axes.
     """
 
     mesh: Mesh
     kept: Ints
-    cut: tuple[int, ...] | None
+    shorter: tuple[int, ...] | None
 
 
 class Survivors:
     """Layouts without some ranks. Equal layouts, meshes and storages are made once.
 
-    Where whole slices along axes of a mesh are gone and every other rank keeps its shard, as with one of
-    several replicas, placements stay and the mesh is smaller. Otherwise storage says what the others have: in
-    the same buffers, of the same shapes, at the same places.
+    Where all ranks at some coordinates along axes of a mesh are gone and every other rank keeps its shard, as
+    with one of several replicas, placements stay and the mesh is smaller. Otherwise storage says what the
+    others have: in the same buffers, of the same shapes, at the same places.
     """
 
     def __init__(self, gone: Iterable[int]) -> None:
@@ -69,9 +70,9 @@ class Survivors:
 
     def _reduce(self, layout: Layout, shape: tuple[int, ...], rest: _Rest) -> Layout:
         storage = None if layout.storage is None else self._restrict(layout.storage, rest.kept)
-        if layout.placements and rest.cut is not None:
+        if layout.placements and rest.shorter is not None:
             small = Layout(rest.mesh, layout.placements, storage)
-            if all(isinstance(layout.placements[axis], Replicate) for axis in rest.cut) or _agree(
+            if all(isinstance(layout.placements[axis], Replicate) for axis in rest.shorter) or _agree(
                 layout.partition(shape), small.partition(shape), rest.kept
             ):
                 return self._made.setdefault(small, small)
@@ -83,7 +84,7 @@ class Survivors:
 
     def _rest(self, mesh: Mesh) -> _Rest | None:
         if mesh not in self._rests:
-            self._rests[mesh] = _cut(mesh, self._gone)
+            self._rests[mesh] = _find_rest(mesh, self._gone)
         return self._rests[mesh]
 
     def _restrict(self, storage: Storage, kept: Ints) -> Storage:
@@ -97,7 +98,7 @@ class Survivors:
         return self._restricted[key]
 
 
-def _cut(mesh: Mesh, gone: Ints) -> _Rest | None:
+def _find_rest(mesh: Mesh, gone: Ints) -> _Rest | None:
     ranks = np.array(mesh.ranks, dtype=np.int64)
     here = ~np.isin(ranks, gone)
     kept: Ints = np.flatnonzero(here)
@@ -105,9 +106,9 @@ def _cut(mesh: Mesh, gone: Ints) -> _Rest | None:
         return None
     if len(kept) == mesh.size:
         return _Rest(mesh, kept, ())
-    grid = here.reshape(mesh.shape)
+    living = here.reshape(mesh.shape)
     axes = range(mesh.ndim)
-    sizes = [int(grid.any(axis=tuple(other for other in axes if other != axis)).sum()) for axis in axes]
+    sizes = [int(living.any(axis=tuple(other for other in axes if other != axis)).sum()) for axis in axes]
     left = ranks[kept].tolist()
     if prod(sizes) != len(kept):
         return _Rest(Mesh(left, ("rank",)), kept, None)

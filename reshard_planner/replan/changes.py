@@ -116,10 +116,10 @@ class _Side:
 
 def _count_ops(plan: Plan) -> Ints:
     """Operations of every tensor, empty ones included."""
-    pieces, schedule, owner = plan.pieces, plan.schedule, plan.routes.piece
+    pieces, schedule = plan.pieces, plan.schedule
     parts = int(max(pieces.part.max(initial=0), schedule.part.max(initial=0))) + 1
     keys = pieces.group.astype(np.int64) * parts + pieces.part
-    rows = np.bincount(keys[owner], minlength=plan.groups.count * parts)
+    rows = np.bincount(keys[plan.routes.piece], minlength=plan.groups.count * parts)
     units = rows[plan.groups.routes_of[schedule.group].astype(np.int64) * parts + schedule.part]
     counts = np.zeros(len(plan.spec.tensors), dtype=np.int64)
     np.add.at(counts, schedule.tensor, units)

@@ -49,17 +49,18 @@ def find_impossible(spec: ReshardSpec, gone: frozenset[int]) -> tuple[Impossible
     for geometry in find_geometries(spec, ports):
         boxes: dict[int, tuple[Box, ...]] = {}
         for member in geometry.members:
-            for number, holders, needers in _lost(geometry.atoms, member, gone):
+            for number, holders, needers in _classes(geometry.atoms, member, gone):
                 if number not in boxes:
                     boxes[number] = _boxes(geometry, number)
                 for tensor in member.tensors:
                     nbytes = geometry.atoms.nbytes[number]
-                    lost = Impossible(spec.tensors[tensor].name, boxes[number], nbytes, holders, needers)
-                    found.setdefault(tensor, []).append(lost)
-    return tuple(lost for tensor in sorted(found) for lost in found[tensor])
+                    name = spec.tensors[tensor].name
+                    part = Impossible(name, boxes[number], nbytes, holders, needers)
+                    found.setdefault(tensor, []).append(part)
+    return tuple(part for tensor in sorted(found) for part in found[tensor])
 
 
-def _lost(atoms: Atoms, member: Member, gone: frozenset[int]) -> list[tuple[int, Ranks, Ranks]]:
+def _classes(atoms: Atoms, member: Member, gone: frozenset[int]) -> list[tuple[int, Ranks, Ranks]]:
     """Classes that nobody is left of who holds them, with their holders, and the needers that are left."""
     found = []
     known: dict[Ranks, bool] = {}

@@ -10,7 +10,7 @@ from reshard_planner.layout import Layout, Storage
 from reshard_planner.layout.survivors import Survivors
 from reshard_planner.replan.impossible import Impossible, find_impossible
 from reshard_planner.replan.positions import keep_positions
-from reshard_planner.replan.replicas import find_broken
+from reshard_planner.replan.replicas import find_incomplete
 from reshard_planner.spec import ReshardSpec, TensorSpec
 from reshard_planner.spec.values import SIDES, Side
 
@@ -63,7 +63,7 @@ def find_remainder(spec: ReshardSpec, gone: frozenset[int]) -> Remainder:
         UnsupportedError: if layouts cut a tensor in too many atoms.
     """
     impossible = find_impossible(spec, gone)
-    lost = {each.tensor for each in impossible}
+    left_out = {each.tensor for each in impossible}
     sides = _Sides(gone)
     tensors: list[TensorSpec] = []
     unneeded: list[str] = []
@@ -71,7 +71,7 @@ def find_remainder(spec: ReshardSpec, gone: frozenset[int]) -> Remainder:
         src, dst = (sides.rest(tensor, side) for side in SIDES)
         if not dst:
             unneeded.append(tensor.name)
-        elif tensor.name not in lost:
+        elif tensor.name not in left_out:
             tensors.append(_rebuilt(tensor, src, dst))
     left = ReshardSpec(tensors, spec.topology, spec.options)
     return Remainder(left, impossible, tuple(unneeded), tuple(_incomplete(spec, gone)))
@@ -134,14 +134,14 @@ def _rebuilt(tensor: TensorSpec, src: Kept, dst: Kept) -> TensorSpec:
 
 def _incomplete(spec: ReshardSpec, gone: frozenset[int]) -> Iterator[Incomplete]:
     """Replicas that have lost a part, with all tensors that they lack something of."""
-    broken: dict[tuple[Layout, tuple[int, ...]], tuple[tuple[Ranks, Ranks], ...]] = {}
+    known: dict[tuple[Layout, tuple[int, ...]], tuple[tuple[Ranks, Ranks], ...]] = {}
     found: dict[tuple[Ranks, Ranks], dict[str, None]] = {}
     for tensor in spec.tensors:
         for layout in tensor.dst:
             key = layout, tensor.shape
-            if key not in broken:
-                broken[key] = find_broken(layout, tensor.shape, gone)
-            for replica in broken[key]:
+            if key not in known:
+                known[key] = find_incomplete(layout, tensor.shape, gone)
+            for replica in known[key]:
                 found.setdefault(replica, {})[tensor.name] = None
     for (ranks, lost), names in found.items():
         yield Incomplete(ranks, lost, tuple(names))

@@ -12,10 +12,10 @@ from reshard_planner.layout import Layout, Tiling
 Ints = NDArray[np.int64]
 
 
-def find_broken(
+def find_incomplete(
     layout: Layout, shape: tuple[int, ...], gone: frozenset[int]
 ) -> tuple[tuple[Ranks, Ranks], ...]:
-    """Replicas of a tensor that have lost a part of it, and not all of their ranks.
+    """Replicas of a tensor that have survivors, which do not store all of it.
 
     Along each axis of the mesh, ranks that store the same repeat with some period; the ranks of one period
     along every axis are a replica. So an axis of placement ``R`` counts replicas, and so does one along which
