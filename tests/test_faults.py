@@ -28,7 +28,7 @@ MOST_LEFT = 0.01
 """Share of ranks whose lane may not end: on rare occasions gloo itself never returns, or does so late."""
 
 WHERE = re.compile(
-    r"(slot \d+: (.*'w\d'.* rank \d|copying failed)|the ranks did not meet to |connecting with ranks )"
+    r"(slot \d+: (.*'w\d'.* rank \d|copying failed)|the ranks did not meet to |connecting with ranks? )"
 )
 """How every sentence of a survivor begins: with slot, peer and tensor where there is a slot."""
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from reshard_executors.spelling import spell_ranks
 from reshard_executors.watch import RANKS_PER_BEAT, first_sign
 from reshard_planner.errors import ExecutionError
 
@@ -20,9 +21,6 @@ LAST_PAUSE_S: Final = 0.1
 ALL_CAME: Final = "all came"
 GIVEN_UP: Final = "given up"
 """Keys in the store: how a meeting has ended."""
-
-SHOWN: Final = 8
-"""Missing ranks that an error names."""
 
 
 def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) -> tuple[Store, str]:
@@ -66,7 +64,4 @@ def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) 
 
 def _missing(here: Store, names: Sequence[int]) -> str:
     missing = [name for position, name in enumerate(names) if not here.check([f"came {position}"])]
-    shown = ", ".join(map(str, missing[:SHOWN]))
-    if len(missing) > SHOWN:
-        shown += f" and {len(missing) - SHOWN} more"
-    return f"rank{'s' * (len(missing) != 1)} {shown} did not come"
+    return f"{spell_ranks(missing)} did not come"

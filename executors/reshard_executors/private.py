@@ -34,7 +34,8 @@ from reshard_executors.groups import (
 )
 from reshard_executors.lane import Lane, Ticket
 from reshard_executors.meeting import meet
-from reshard_executors.watch import SILENCE, STORE_GONE, Watch, has_or_have
+from reshard_executors.spelling import spell_ranks_have
+from reshard_executors.watch import SILENCE, STORE_GONE, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 T = TypeVar("T")
@@ -257,14 +258,14 @@ class PrivateGroup:
         try:
             if watch is not None:
                 if watch.behind:
-                    causes.append(f"{has_or_have(watch.behind)} not come")
+                    causes.append(f"{spell_ranks_have(watch.behind)} not come")
                 first = watch.announce("; ".join([text, *causes]))
                 if first is not None and first not in text:
                     causes.append(f"before that, {first}")
                 _interrupt(self._held)
                 silent = watch.find_silent() if find_silent and SILENCE not in text else []
                 if silent:
-                    causes.append(f"{has_or_have(silent)} {SILENCE}")
+                    causes.append(f"{spell_ranks_have(silent)} {SILENCE}")
                 if watch.gone and STORE_GONE not in text:
                     causes.append(STORE_GONE)
         finally:

@@ -18,15 +18,13 @@ from reshard_executors.rank import BoundRun, RankProgram
 from reshard_executors.record import Outcome, RunRecord
 from reshard_executors.recorder import Recorder
 from reshard_executors.shadow import Shadow
+from reshard_executors.spelling import spell_names
 from reshard_planner.errors import ContentsError, ExecutionError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import ReshardSpec
 
 END: Final = "how the run ended"
 """What the ranks meet to compare."""
-
-SHOWN: Final = 8
-"""Tensors that an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +173,9 @@ def check_contents(outcome: Outcome) -> RunRecord:
     Raises:
         ContentsError: naming the tensors whose checksums differ.
     """
-    wrong = outcome.wrong
-    if wrong:
+    if outcome.wrong:
+        names = spell_names(list(map(repr, outcome.wrong)))
         raise ContentsError(
-            f"tensors {', '.join(map(repr, wrong[:SHOWN]))}{' and others' * (len(wrong) > SHOWN)}"
-            " arrived with other contents than their sources have: the checksums differ"
+            f"tensors {names} arrived with other contents than their sources have: the checksums differ"
         )
     return outcome.record

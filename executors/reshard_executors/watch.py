@@ -17,6 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from torch._C._distributed_c10d import Store
 
+from reshard_executors.spelling import spell_ranks_have
+
 T = TypeVar("T")
 
 BEAT_S: Final = 0.5
@@ -59,9 +61,6 @@ STORE_GONE: Final = (
     " which is rank 0 of the world unless the launcher does"
 )
 """What is said of ranks, and of the store."""
-
-SHOWN: Final = 8
-"""Ranks that an error names."""
 
 LEFT: Final = b"left"
 """The last sign of life of a rank that leaves."""
@@ -305,10 +304,10 @@ class Watch:
                 lost.append((names[position], silent_s))
         trouble = None
         if left:
-            trouble = f"{has_or_have(left)} left the group"
+            trouble = f"{spell_ranks_have(left)} left the group"
         elif lost:
             longest_s = max(silent_s for _, silent_s in lost)
-            trouble = f"{has_or_have([name for name, _ in lost])} {SILENCE} for {longest_s:.0f} s"
+            trouble = f"{spell_ranks_have([name for name, _ in lost])} {SILENCE} for {longest_s:.0f} s"
         if trouble is not None and self._calls == call and self._watched:
             self._trouble = trouble
 
@@ -321,11 +320,3 @@ def first_sign(store: Store, position: int) -> None:
 
 def _key(position: int) -> str:
     return f"life of {position}"
-
-
-def has_or_have(names: Sequence[int]) -> str:
-    """Some ranks, as the beginning of a sentence on what they have done."""
-    if len(names) == 1:
-        return f"rank {names[0]} has"
-    shown = ", ".join(map(str, names[:SHOWN]))
-    return f"ranks {shown}{' and others' * (len(names) > SHOWN)} have"

@@ -14,14 +14,12 @@ import torch.distributed as dist
 from reshard_executors.agreement import reason
 from reshard_executors.messages import Message
 from reshard_executors.ready import ReadyExchange
+from reshard_executors.spelling import spell_names, spell_ranks
 from reshard_planner.errors import ExecutionError
 from reshard_planner.spec import ReshardSpec
 
 SHOWN = 3
 """Messages, and tensors of each, that an error names."""
-
-MOST_PEERS = 16
-"""Peers that an error names."""
 
 WaitFor: TypeAlias = Callable[[Callable[[], str]], object]
 """Told what is waited for."""
@@ -172,19 +170,14 @@ class Wire:
         if at is not None:
             said = said[at : at + 1]
         parts = [self._describe(verb, message) for verb, message in said[:SHOWN]]
-        if len(said) > SHOWN:
-            parts.append(f"and {len(said) - SHOWN} more")
-        return f"slot {flight.slot}: {', '.join(parts)} failed"
+        parts += [f"{len(said) - SHOWN} more"] * (len(said) > SHOWN)
+        return f"slot {flight.slot}: {spell_names(parts, len(parts))} failed"
 
     def _describe(self, verb: str, message: Message) -> str:
         names = list(dict.fromkeys(repr(self._spec.tensors[move.tensor].name) for move in message.moves))
-        if len(names) > SHOWN:
-            names[SHOWN:] = [f"and {len(names) - SHOWN} more"]
-        return f"{verb.format(', '.join(names))} rank {message.peer}"
+        return f"{verb.format(spell_names(names, SHOWN))} rank {message.peer}"
 
 
 def connecting(peers: tuple[Sequence[int], Sequence[int]]) -> str:
     """What is said of connecting with peers where it fails."""
-    known = sorted({*peers[0], *peers[1]})
-    shown = ", ".join(map(str, known[:MOST_PEERS])) + ", ..." * (len(known) > MOST_PEERS)
-    return f"connecting with ranks [{shown}] failed"
+    return f"connecting with {spell_ranks([*peers[0], *peers[1]])} failed"
