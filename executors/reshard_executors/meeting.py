@@ -42,11 +42,11 @@ def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) 
     number = store.add(f"reshard meetings of {position}", 1)
     here = PrefixStore(f"reshard {number}", store)
     first_sign(here, position)
-    here.set(f"came {position}", "")
     if position == 0:
         here.set("name", uuid.uuid4().hex)
     if here.add("came", 1) == len(names) and not here.check([GIVEN_UP]):
         here.set(ALL_CAME, "")
+    here.set(f"came {position}", "")  # last, so that a rank that dies on the way is one that did not come
     until = time.monotonic() + timeout.total_seconds()
     pause_s = FIRST_PAUSE_S
     while not here.check([ALL_CAME]):
