@@ -11,21 +11,23 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
-from reshard_executors.doctor import traffic  # noqa: F401 - torch and all else, once
-from reshard_executors.doctor.claims import Claims
+from reshard_executors.doctor.claims import Claims, Wish
+from reshard_executors.doctor.council import Council, Trouble
 from reshard_executors.doctor.examine import examine
 from reshard_executors.doctor.facts import gather
 from reshard_executors.doctor.findings import Report
 from reshard_executors.doctor.interfaces import VARIABLE, choose, read_interfaces
-from reshard_executors.doctor.meeting import Meeting
-from reshard_executors.doctor.verdict import Wish
+from reshard_executors.doctor.probe import ACROSS, Edge
+from reshard_executors.doctor.traffic import Traffic
 from reshard_executors.doctor.visit import visit
 from reshard_executors.emulation.launch import enter
 from reshard_executors.emulation.namespaces import FIRST_PORT, NIC, address, namespace_of
@@ -35,7 +37,7 @@ import reshard_planner as rp
 
 PROBE_NBYTES = 2**20
 
-TIMEOUT_S = 3.0
+TIMEOUT_S = 2.0
 
 
 def check(
@@ -58,13 +60,13 @@ def check(
     """
     rank, size = state["rank"], dist.get_world_size()
     store = dist.FileStore(f"{folder}/store", size)
-    meeting = (Meeting if end_after is None else _Mortal)(store, rank, size, TIMEOUT_S)
-    if isinstance(meeting, _Mortal):
-        meeting.end_after = end_after
+    council = (Council if end_after is None else _Mortal)(store, rank, size, TIMEOUT_S)
+    if isinstance(council, _Mortal):
+        council.end_after = end_after
     claims = None if plan is None else Claims(plan, tuple(range(size)))
     facts = gather({**os.environ}, rank, rank, ("127.0.0.1", FIRST_PORT), claims)
     changed = {name: replace(getattr(facts, name), **fields) for name, fields in changes.items()}
-    return examine(meeting, replace(facts, **changed), claims, Wish(None, most_nbytes))
+    return examine(council, replace(facts, **changed), claims, Wish(None, most_nbytes))
 
 
 def check_without_interface(state: dict[str, Any], folder: str, plan: rp.Plan, rank: int) -> Report:
@@ -80,8 +82,27 @@ def check_without_interface(state: dict[str, Any], folder: str, plan: rp.Plan, r
         os.environ[VARIABLE] = before
 
 
-class _Mortal(Meeting):
-    """A meeting whose process ends after a decision."""
+def probe_with_one_that_hangs(state: dict[str, Any], folder: str, rank: int) -> object:
+    """What comes of a probe in which one rank never ends its first transfer."""
+    size = dist.get_world_size()
+    council = Council(dist.FileStore(f"{folder}/store", size), state["rank"], size, TIMEOUT_S)
+    kind = _Hanging if state["rank"] == rank else Traffic
+    edges = [Edge(ACROSS, one, one, one + 1, 0) for one in range(0, size, 2)]
+    found = kind(council, "gloo", torch.device("cpu"), ()).run(edges, PROBE_NBYTES)
+    council.leave()
+    return (found.text, found.ranks) if isinstance(found, Trouble) else found
+
+
+class _Hanging(Traffic):
+    """A probe whose transfers never end."""
+
+    def _transfer(self, *_: Any) -> float:
+        threading.Event().wait()
+        return 0.0
+
+
+class _Mortal(Council):
+    """A council whose process ends after a decision."""
 
     end_after: str | None = None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reshard_executors.command import main
 from reshard_executors.command.dry import describe_rank, describe_ranks
-from reshard_executors.command.output import parse_ranks
+from reshard_executors.command.options import MAX_SECONDS, parse_ranks
 from reshard_executors.command.reports import Planned, RankReport, Repeat
 from reshard_executors.command.session import MAX_VOICES, has_voice
 from reshard_executors.command.summary import Summary
@@ -101,18 +103,18 @@ def test_a_dry_run_works_where_torch_is_missing(four):
         "import sys\n"
         "sys.modules['torch'] = None  # any import of it fails\n"
         "from reshard_executors.command import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
+        "for more in [], ['--rank', '2']:\n"
+        "    assert main([*sys.argv[1:], *more]) == 0\n"
     )
-    for arguments in ((), ("--rank", "2")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, "run", four, "--dry-run", "--json", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert json.loads(done.stdout)["digest"] == FOUR.digest
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", four, "--dry-run", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count(f'"digest": "{FOUR.digest}"') == 2
 
 
 @of_plans
@@ -162,7 +164,10 @@ def test_only_the_first_process_prints_a_dry_run(four, capsys):
         (("--warm-up", "-1"), "--warm-up is -1; expected an integer from 0"),
         (("--timeout", "nan"), "--timeout is nan; expected seconds above 0"),
         (("--lost-after", "0"), "--lost-after is 0.0; expected seconds above 0"),
+        (("--timeout", MAX_SECONDS + 1), f"expected seconds above 0 and up to {MAX_SECONDS}"),
         (("--ranks", "3-1"), "--ranks is '3-1'; expected ranks and ranges"),
+        (("--ranks", "0-3,2"), "--ranks is '0-3,2', which has rank 2 twice; expected distinct ranks"),
+        (("--ranks", "0-2"), "--ranks has 3 ranks; expected one for each process of the launcher, of which"),
         (("--rank", "1"), "--rank 1 goes with --dry-run"),
         (("--dry-run", "--rank", "9"), "--rank 9 is no rank of the plan, which has 4 ranks"),
         (("--backend", "mpi"), "invalid choice: 'mpi'"),
@@ -170,11 +175,11 @@ def test_only_the_first_process_prints_a_dry_run(four, capsys):
     ],
 )
 def test_bad_options_are_refused_in_one_line_by_the_first_rank_alone(four, capsys, arguments, said):
-    assert main(["run", str(four), *arguments], variables(0, 4, 1)) == 2
+    assert main(["run", str(four), *map(str, arguments)], variables(0, 4, 1)) == 2
     found = capsys.readouterr()
     assert (found.out, found.err.count("\n")) == ("", 1)
     assert said in found.err
-    assert main(["run", str(four), *arguments], variables(1, 4, 1)) == 2
+    assert main(["run", str(four), *map(str, arguments)], variables(1, 4, 1)) == 2
     assert capsys.readouterr() == ("", "")
 
 
@@ -212,18 +217,32 @@ def test_the_command_is_there_as_a_module_and_as_a_script():
     assert all(f"\n  {code} " in shown[0] for code in (0, 1, 2, 75, 130, 143))
 
 
+def print_dry_run(four, stream):
+    """Exit code and errors of a dry run that prints into a stream."""
+    done = subprocess.run(
+        [sys.executable, "-m", "reshard_executors", "run", four, "--dry-run"],
+        stdout=stream,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
 def test_a_result_that_cannot_be_printed_is_a_failure(four):
     with Path("/dev/full").open("w", encoding="ascii") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "reshard_executors", "run", four, "--dry-run"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr == "reshard-executors: cannot print the result: No space left on device\n"
+        ended = print_dry_run(four, full)
+    assert ended == (1, "reshard-executors: cannot print the result: No space left on device\n")
+
+
+def test_a_result_that_nobody_reads_any_more_is_none(four):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        assert print_dry_run(four, writing) == (0, "")
+    finally:
+        os.close(writing)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=12))
@@ -232,13 +251,13 @@ def test_a_list_of_ranks_keeps_its_order(ranks):
     for _, run in groupby(enumerate(ranks), key=lambda pair: pair[1] - pair[0]):
         first, *_, last = [(rank, rank) for _, rank in run] * 2
         parts.append(f"{first[0]}-{last[0]}" if last[0] > first[0] else str(first[0]))
-    assert parse_ranks(",".join(parts), "--ranks") == tuple(ranks)
+    assert parse_ranks(",".join(parts)) == tuple(ranks)
 
 
 @pytest.mark.parametrize("text", ["", "a", "1,", "1-", "-1", "2-1", "1 2", "1-2-3", "\u0661", "0-99999999"])
 def test_other_lists_of_ranks_are_refused(text):
     with pytest.raises(InputError, match=r"^--ranks is "):
-        parse_ranks(text, "--ranks")
+        parse_ranks(text)
 
 
 # the summary
@@ -301,7 +320,7 @@ def test_bytes_other_than_planned_are_told_by_rank():
     assert measured == planned + 20
     assert set(differing) == {0, 1, 2, 3}
     sent = Planned.of(FOUR, 0).network_sent
-    expected = f"other than planned on ranks 0, 1, 2, 3 (rank 0: {sent + 5}, not {sent})"
+    expected = f"other than planned on ranks 0-3 (rank 0: {sent + 5}, not {sent})"
     assert expected in summary.to_text()
 
 
@@ -411,7 +430,7 @@ def test_a_profile_that_cannot_be_written_is_refused_before_the_run(commands, tw
 def test_a_disk_that_is_full_in_the_end_does_not_lose_the_results(commands, two, tmp_path):
     trace = tmp_path / "trace.json"
     trace.write_text("of yesterday", encoding="ascii")
-    ended = commands.run_world(2, "run", two, "--profile", trace, "--repeat", 2, most_nbytes=80_000)
+    ended = commands.run_world(2, "run", two, "--profile", trace, "--repeat", 2, most_nbytes=70_000)
     assert codes(ended) == [2, 2]
     assert ended[0].out.startswith(f"plan      {TWO.digest[:12]}, 2 processes\ntime ")
     assert ended[0].err == f"reshard-executors: cannot write {trace}: File too large\n"
@@ -443,7 +462,28 @@ def test_ranks_that_do_not_come_are_named(commands, two):
     assert done.err.count("\n") == 1
 
 
-def test_a_rank_that_is_taken_twice_is_bad_input(commands, two):
+def test_a_port_that_somebody_listens_at_is_told_by_rank_0(commands, two):
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        done = commands.start(["run", two, "--timeout", 5], variables(0, 2, port)).wait()
+    assert done.code == 75
+    assert f"rank 0 cannot listen on port {port}: Address already in use" in sentence([done])
+
+
+def test_whoever_listens_but_is_not_rank_0_is_not_taken_for_it(commands, two):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        waiting = commands.start(["run", two, "--timeout", 1], variables(1, 2, port))
+        for _ in range(2):  # the knock, and the store
+            connection, _ = server.accept()
+            connection.close()
+        server.close()
+        done = waiting.wait()
+    assert done.code == 75
+    assert f"rank 1: the 2 ranks did not connect at 127.0.0.1:{port}" in done.err.splitlines()[-1]
+
+
+def test_a_process_whose_rank_another_has_ends_alone(commands, two):
     port = free_port()
     first = [commands.start(["run", two, "--timeout", 1], variables(rank, 3, port)) for rank in (0, 1, 1)]
     ended = [command.wait() for command in first]
@@ -483,12 +523,15 @@ def test_of_many_ranks_that_lose_another_one_the_first_few_say_so():
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signals_end_a_rank_at_once_and_in_one_sentence(commands, two, number, code):
-    waiting = commands.start(["run", two], variables(0, 2, free_port()))
+def test_signals_end_a_rank_at_once_and_in_one_sentence(commands, two):
+    signals = {signal.SIGTERM: (143, "ended by SIGTERM"), signal.SIGINT: (130, "interrupted")}
+    waiting = {
+        number: commands.start(["run", two], variables(0, 2, free_port()), out=None) for number in signals
+    }
     time.sleep(0.5)
-    waiting.signal(number)
-    done = waiting.wait()
-    assert done.code == code
-    word = "ended by SIGTERM" if code == 143 else "interrupted"
-    assert done.err == f"reshard-executors: rank 0: {word} at: wait for all ranks\n"
+    for number, command in waiting.items():
+        command.signal(number)
+    for number, (code, word) in signals.items():
+        done = waiting[number].wait()
+        assert done.code == code
+        assert done.err == f"reshard-executors: rank 0: {word} at: wait for all ranks\n"

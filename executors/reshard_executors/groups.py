@@ -96,7 +96,7 @@ def make_private_group(group: dist.ProcessGroup | None, name: str, timeout: time
     backend = backend_of(parent)
     if backend == "nccl":  # whose watchdog would time, too, and then end the process after some minutes
         timeout = ENDLESS
-    with _errors_left_to_us(backend):
+    with errors_left_to_us(backend):
         return _register(
             f"{prefix}{name}", str(dist.get_backend(parent)), store, parent.rank(), ranks, timeout
         )
@@ -108,7 +108,7 @@ def backend_of(group: dist.ProcessGroup | None) -> str:
 
 
 @contextlib.contextmanager
-def _errors_left_to_us(backend: str) -> Iterator[None]:
+def errors_left_to_us(backend: str) -> Iterator[None]:
     """Have NCCL leave errors and timeouts of a group to its owner; by default it ends the process.
 
     Only an environment variable says so, which the group reads when it is made.

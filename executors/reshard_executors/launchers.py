@@ -19,6 +19,7 @@ from reshard_planner.errors import InputError
 
 if TYPE_CHECKING:
     import torch
+
 WORLD_TIMEOUT = timedelta(minutes=5)
 """How long ranks wait for one another by default."""
 
@@ -259,6 +260,33 @@ def _integer(environ: Mapping[str, str], name: str, least: int, most: int = 2**3
         bounds = f"of at least {least}" if most == 2**32 - 1 else f"from {least} to {most}"
         raise InputError(f"{name} is {text!r}; expected an integer {bounds}")
     return int(text)
+
+
+def meeting_point(environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """Where ranks are going to meet, in a process that no launcher has started; None if nothing says so.
+
+    Raises:
+        InputError: if ``MASTER_PORT`` is no port.
+    """
+    address = environ.get("MASTER_ADDR")
+    if not address:
+        return None
+    given = bool(environ.get("MASTER_PORT"))
+    return address, _integer(environ, "MASTER_PORT", 1, 65_535) if given else USUAL_PORT
+
+
+def device_index(local_rank: int, count: int) -> int | None:
+    """Number of the CUDA device that a rank uses: the only one that it sees, or that of its local rank.
+
+    Args:
+        local_rank: position of the rank among those of its host.
+        count: CUDA devices that it sees.
+
+    Returns:
+        None if there is none for it.
+    """
+    index = 0 if count == 1 else local_rank
+    return index if index < count else None
 
 
 def start_world(

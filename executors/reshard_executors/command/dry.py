@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_executors.command.output import align, spell_nbytes
+from reshard_executors.command.output import align
+from reshard_executors.spelling import spell_nbytes
 from reshard_planner.errors import InputError
 from reshard_planner.ir.messages import split_moves
 from reshard_planner.ir.ops import Ops

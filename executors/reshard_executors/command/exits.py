@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
@@ -17,15 +18,27 @@ TERMINATED: Final = 143
 SILENT_STAY_S: Final = 0.3
 """How long a process stays that leaves it to another one to say what is wrong."""
 
-CODES = """\
-exit codes, the same on all ranks that still live:
-  0    done
-  1    a wrong element, or a plan that fails its check
-  2    bad input
-  75   a rank or the network was lost, or too slow: try again, on other machines if it stays
-  130  interrupted (Ctrl-C)
-  143  ended by SIGTERM
-"""
+
+def describe_codes(meanings: Mapping[int, str]) -> str:
+    """Exit codes and what they mean, for ``--help``."""
+    title = (
+        "exit codes, the same on all ranks that still live; a process that cannot join the others,\n"
+        "such as one whose rank another has, ends alone with 2:"
+    )
+    lines = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
+    return "\n".join([title, *lines, ""])
+
+
+CODES: Final = describe_codes(
+    {
+        DONE: "done",
+        FAILED: "a wrong element, or a plan that fails its check",
+        BAD_INPUT: "bad input",
+        TRY_AGAIN: "a rank or the network was lost, or too slow: try again, on other machines if it stays",
+        INTERRUPTED: "interrupted (Ctrl-C)",
+        TERMINATED: "ended by SIGTERM",
+    }
+)
 """For ``--help``."""
 
 

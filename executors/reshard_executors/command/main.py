@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from reshard_executors.command.exits import (
     BAD_INPUT,
@@ -22,7 +22,7 @@ from reshard_executors.command.exits import (
     Terminated,
     code_of,
 )
-from reshard_executors.command.output import PROGRAM, print_error
+from reshard_executors.command.output import PROGRAM, PrintError, print_error
 from reshard_executors.command.supervise import hearing_sigterm
 from reshard_executors.command.verbs import VERBS
 from reshard_executors.launchers import rank_info
@@ -73,9 +73,8 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | No
     with hearing_sigterm():
         try:
             return _run(arguments, variables)
-        except (CommandError, ReshardError, KeyboardInterrupt, Terminated, MemoryError, OSError) as error:
-            if isinstance(error, BrokenPipeError):
-                _silence(sys.stdout)
+        except (CommandError, ReshardError, PrintError, KeyboardInterrupt, Terminated, MemoryError) as error:
+            if isinstance(error, PrintError) and error.unwanted:
                 return DONE
             failure = _failure_of(error, variables)
         _say(failure, variables)
@@ -93,9 +92,8 @@ def _failure_of(error: BaseException, environ: Mapping[str, str]) -> CommandErro
             return CommandError(code_of(error), str(error), speaks=_rank(environ) in {0, None})
         case Terminated():
             return CommandError(TERMINATED, "ended by SIGTERM", speaks=True)
-        case OSError():  # what verbs read and write has errors of its own: this is the output stream
-            _silence(sys.stdout)
-            return CommandError(FAILED, f"cannot print the result: {error.strerror}", speaks=True)
+        case PrintError():
+            return CommandError(FAILED, str(error), speaks=True)
         case MemoryError():
             return CommandError(BAD_INPUT, "there is not enough memory for a plan of this size", speaks=True)
         case _:
@@ -144,13 +142,4 @@ def _rank(environ: Mapping[str, str]) -> int | None:
 def _say(failure: CommandError, environ: Mapping[str, str]) -> None:
     rank = _rank(environ)
     if failure.speaks:
-        try:
-            print_error(failure.text if rank is None else f"rank {rank}: {failure.text}")
-        except OSError:
-            _silence(sys.stderr)
-
-
-def _silence(stream: TextIO) -> None:
-    """Keep the interpreter from complaining when it flushes a stream that nobody can write to."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        print_error(failure.text if rank is None else f"rank {rank}: {failure.text}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, TextIO
-
-from reshard_planner.errors import InputError
 
 PROGRAM: Final = "reshard-executors"
 
@@ -18,26 +18,51 @@ MAX_ERROR: Final = 1000
 PATIENCE_S: Final = 10.0
 """How long a stage lasts before a log hears of it; then each time that it has taken twice as long."""
 
-_SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
-_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+class PrintError(Exception):
+    """A result cannot be printed; nothing can be any more.
+
+    Attributes:
+        unwanted: whether the reason is that nobody reads any more.
+    """
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(f"cannot print the result: {reason.strerror}")
+        self.unwanted = isinstance(reason, BrokenPipeError)
 
 
 def print_text(text: str) -> None:
-    """Print lines to stdout."""
-    _print(sys.stdout, text)
+    """Print lines to stdout.
+
+    Raises:
+        PrintError: if that fails.
+    """
+    try:
+        _print(sys.stdout, text)
+    except OSError as error:
+        _silence(sys.stdout)
+        raise PrintError(error) from None
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document to stdout."""
+    """Print one JSON document to stdout; see :func:`print_text`."""
     print_text(json.dumps(value, indent=2, allow_nan=False))
 
 
 def print_error(text: str) -> None:
-    """Print one line to stderr, after the name of the program."""
+    """Print one line to stderr, after the name of the program, if anybody can read it."""
     line = " ".join(text.split())
     shown = line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]} ..."
-    _print(sys.stderr, f"{PROGRAM}: {shown}")
+    try:
+        _print(sys.stderr, f"{PROGRAM}: {shown}")
+    except OSError:
+        _silence(sys.stderr)
+
+
+def _silence(stream: TextIO) -> None:
+    """Keep the interpreter from complaining when it flushes a stream that nobody can write to."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _print(stream: TextIO | None, text: str) -> None:
@@ -71,9 +96,7 @@ class Progress:
     def say(self, stage: str) -> None:
         """A stage begins."""
         self.stage, self._since, self._next_s = stage, time.monotonic(), PATIENCE_S
-        if self._live and self._stream is not None:
-            self._stream.write(f"\r\x1b[K{stage} ...")
-            self._stream.flush()
+        self._show(f"{stage} ...")
 
     def tick(self) -> None:
         """Time passes."""
@@ -86,9 +109,14 @@ class Progress:
     def end(self) -> None:
         """Clear the line on the terminal."""
         self.stage = ""
+        self._show("")
+
+    def _show(self, text: str) -> None:
+        """Have the line on the terminal say this."""
         if self._live and self._stream is not None:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+            with suppress(OSError):  # the terminal is gone
+                self._stream.write(f"\r\x1b[K{text}")
+                self._stream.flush()
 
 
 def align(rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -107,61 +135,3 @@ def align(rows: Sequence[Sequence[str]], left: int = 1) -> str:
         for row in rows
     )
     return "\n".join(line.rstrip() for line in lines)
-
-
-def spell_nbytes(nbytes: int) -> str:
-    """A number of bytes in powers of 1024.
-
-    >>> spell_nbytes(0), spell_nbytes(1536), spell_nbytes(264241152)
-    ('0 B', '1.5 KiB', '252 MiB')
-    """
-    value, unit = float(nbytes), 0
-    while unit + 1 < len(_BINARY) and value >= 1000:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.3g} {_BINARY[unit]}"
-
-
-def spell_s(time_s: float) -> str:
-    """A time in seconds with three digits.
-
-    >>> spell_s(0.0119), spell_s(0)
-    ('11.9 ms', '0 s')
-    """
-    if not time_s:
-        return "0 s"
-    scale, unit = next((pair for pair in _SECONDS if time_s >= pair[0]), _SECONDS[-1])
-    return f"{time_s / scale:.3g} {unit}"
-
-
-def spell_ranks(ranks: Sequence[int], limit: int = 8) -> str:
-    """Ranks in words, the first few of many.
-
-    >>> spell_ranks([3]), spell_ranks([1, 2]), spell_ranks(range(9), 2)
-    ('rank 3', 'ranks 1, 2', 'ranks 0, 1 and 7 more')
-    """
-    shown = ", ".join(map(str, ranks[:limit]))
-    more = f" and {len(ranks) - limit} more" if len(ranks) > limit else ""
-    return f"rank{'s' * (len(ranks) != 1)} {shown}{more}"
-
-
-def parse_ranks(text: str, option: str) -> tuple[int, ...]:
-    """A list of ranks with ranges, in the order given.
-
-    Args:
-        text: such as ``4-7,0-3``.
-        option: for errors.
-
-    Raises:
-        InputError: if it is something else.
-
-    >>> parse_ranks("4-6,0", "--ranks")
-    (4, 5, 6, 0)
-    """
-    ranks: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        ends = [end for end in (first, last if dash else first) if end.isascii() and end.isdecimal()]
-        if len(ends) != 2 or max(map(len, ends)) > 7 or int(ends[0]) > int(ends[1]):
-            raise InputError(f"{option} is {text!r}; expected ranks and ranges of them, such as 4-7,0-3")
-        ranks.extend(range(int(ends[0]), int(ends[1]) + 1))
-    return tuple(ranks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +13,13 @@ from typing import Any, Final
 from reshard_executors import TORCH_EXTRA
 from reshard_executors.command import dry
 from reshard_executors.command.exits import BAD_INPUT, CODES, DONE, FAILED
-from reshard_executors.command.output import Progress, parse_ranks, print_error, print_json, print_text
+from reshard_executors.command.options import (
+    add_launcher_options,
+    check_integer,
+    check_seconds,
+    played_ranks,
+)
+from reshard_executors.command.output import Progress, print_error, print_json, print_text
 from reshard_executors.command.profile import check_writable, write_profile
 from reshard_executors.command.reports import RankReport
 from reshard_executors.command.summary import Summary
@@ -25,8 +30,6 @@ from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
 
 MAX_REPEAT: Final = 10_000
-
-MAX_SECONDS: Final = 7 * 24 * 3600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,18 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write what all ranks did in the last run, and when, as a Chrome trace (JSON)",
     )
-    parser.add_argument(
-        "--ranks",
-        metavar="LIST",
-        help="rank of the plan that each process plays, such as 4-7,0-3 (default: its own rank)",
-    )
-    parser.add_argument(
-        "--timeout",
-        metavar="S",
-        type=float,
-        default=300.0,
-        help="seconds that ranks wait for one another, at the start and for each message (default 300)",
-    )
+    add_launcher_options(parser, 300, "at the start and for each message", "of torch.distributed")
     parser.add_argument(
         "--lost-after",
         metavar="S",
@@ -86,16 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checksums", action="store_true", help="compare checksums of sources and destinations in each run"
     )
-    parser.add_argument(
-        "--backend", choices=("gloo", "nccl"), help="of torch.distributed (default: nccl where CUDA is)"
-    )
 
 
 def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Run the plan with all other processes, or describe what would be done; the exit code."""
     _check(arguments)
     info = rank_info(environ)
-    ranks = None if arguments.ranks is None else parse_ranks(arguments.ranks, "--ranks")
+    ranks = played_ranks(arguments.ranks, None if arguments.dry_run else info.world_size)
     if arguments.dry_run:
         _describe(arguments, ranks, shown=info.rank == 0)
         return DONE
@@ -137,16 +126,9 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    for name in ("timeout", "lost_after"):
-        value = getattr(arguments, name)
-        if not 0 < value <= MAX_SECONDS or math.isnan(value):
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} is {value}; expected seconds above 0 and up to {MAX_SECONDS}")
-    for name, least in (("repeat", 1), ("warm_up", 0)):
-        value = getattr(arguments, name)
-        if not least <= value <= MAX_REPEAT:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} is {value}; expected an integer from {least} to {MAX_REPEAT}")
+    check_seconds(arguments, ("timeout", "lost_after"))
+    check_integer(arguments, "repeat", 1, MAX_REPEAT)
+    check_integer(arguments, "warm_up", 0, MAX_REPEAT)
     if arguments.rank is not None and not arguments.dry_run:
         raise InputError(f"--rank {arguments.rank} goes with --dry-run; a run takes ranks from its launcher")
 

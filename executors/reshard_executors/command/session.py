@@ -17,12 +17,13 @@ from reshard_executors.agreement import reason
 from reshard_executors.check import first_difference
 from reshard_executors.checkpoint import open_values
 from reshard_executors.command.exits import DONE, FAILED, TRY_AGAIN, CommandError, code_of
-from reshard_executors.command.output import spell_ranks
+from reshard_executors.command.output import PrintError
 from reshard_executors.command.reports import Planned, RankReport, Repeat
 from reshard_executors.lane import Lane
 from reshard_executors.launchers import RankInfo
 from reshard_executors.record import RunRecord
 from reshard_executors.resharder import Resharder
+from reshard_executors.spelling import spell_ranks
 from reshard_executors.values import Buffers, Values, empty_buffers, filled_buffers
 from reshard_executors.worker import as_tensors
 from reshard_executors.world import RanksMissingError, make_world
@@ -52,7 +53,7 @@ class Order:
     Attributes:
         plan: plan file.
         info: what the launcher says of the process.
-        ranks: rank of the plan that each process plays; its own rank when None.
+        ranks: rank of the plan that each process plays, all of them different; its own rank when None.
         checkpoint: safetensors file with the contents of the tensors; made up when None.
         repeat: how many runs are measured.
         warm_up: how many runs come before them.
@@ -148,14 +149,7 @@ def _prepare(order: Order, say: Say, prepare: Callable[[], None]) -> tuple[_Part
         plan = Plan.load(order.plan)
         if order.info.launcher == "none" and len(plan.ranks) > 1:
             raise InputError(_no_launcher(order.plan, len(plan.ranks)))
-        rank = order.info.rank
-        if order.ranks is not None:
-            if len(order.ranks) != order.info.world_size:
-                raise InputError(
-                    f"--ranks has {len(order.ranks)} ranks; expected one for each of the"
-                    f" {order.info.world_size} processes"
-                )
-            rank = order.ranks[rank]
+        rank = order.info.rank if order.ranks is None else order.ranks[order.info.rank]
         prepare()
         say("make tensors")
         values = open_values(plan.spec, order.checkpoint)
@@ -272,15 +266,15 @@ def _conclude(plan: Plan, report: RankReport, info: RankInfo, conclude: Conclude
     first = info.rank == 0
     reports: list[RankReport | None] = [None] * info.world_size
     code = [FAILED]
-    unprinted: OSError | None = None
+    unprinted: Exception | None = None
     with _meeting("to report"):
         dist.gather_object(report, reports if first else None, dst=0)
     if first:
         try:
             code = [conclude(plan, [each for each in reports if each is not None])]
-        except OSError as error:  # which others have to hear of, too
+        except (PrintError, OSError) as error:  # which others have to hear of, too
             unprinted = error
-            code = [DONE] if isinstance(error, BrokenPipeError) else code
+            code = [DONE] if isinstance(error, PrintError) and error.unwanted else code
     with _meeting("to end"):
         dist.broadcast_object_list(code, src=0)
     if unprinted is not None:

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from reshard_executors.command.output import spell_nbytes, spell_ranks, spell_s
 from reshard_executors.command.reports import RankReport, Repeat
+from reshard_executors.spelling import spell_nbytes, spell_ranks, spell_rate, spell_s
 from reshard_planner.ir.plan import Plan
 
 MEDIA = ("network", "nvlink")
 """Media that are summed up, as fields begin."""
-
-SHOWN_DIFFERENCES = 4
-"""Ranks that are listed with what they sent instead of what was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,19 +219,18 @@ class Summary:
         title = f"nics {'out' if side == 'sent' else 'in'}".ljust(9)
         if use.busiest is None or time_s <= 0:
             return f"{title} no bytes"
-        mean = use.total_nbytes / use.count / time_s / 1e9
+        busiest, mean = use.nbytes / time_s, use.total_nbytes / use.count / time_s
         return (
-            f"{title} {use.nbytes / time_s / 1e9:.3g} GB/s at the busiest (NIC {use.busiest} of GPU"
-            f" {','.join(map(str, use.gpus))}), {mean:.3g} GB/s on average of {use.count}"
+            f"{title} {spell_rate(busiest)} at the busiest (NIC {use.busiest} of GPU"
+            f" {','.join(map(str, use.gpus))}), {spell_rate(mean)} on average of {use.count}"
         )
 
 
 def _spell_sent(planned: int, measured: int, differing: dict[int, tuple[int, int]]) -> str:
     if not differing:
         return f"{spell_nbytes(measured)} sent, as planned"
-    ranks = list(differing)
     first, (should, did) = next(iter(differing.items()))
     return (
         f"{measured} bytes sent, but {planned} planned; other than planned on"
-        f" {spell_ranks(ranks, SHOWN_DIFFERENCES)} (rank {first}: {did}, not {should})"
+        f" {spell_ranks(differing)} (rank {first}: {did}, not {should})"
     )

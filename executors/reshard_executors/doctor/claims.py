@@ -1,4 +1,4 @@
-"""Claims: what the topology of a plan says of the processes of a world."""
+"""Claims: what a plan and its topology say of the processes of a world; and what is wanted of the doctor."""
 
 from __future__ import annotations
 
@@ -11,13 +11,26 @@ from reshard_planner.ir.plan import Plan
 from reshard_planner.spec.tiles import SideTiles
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is wanted of an examination.
+
+    Attributes:
+        backend: what the plan will be run with; when None ``nccl`` where all ranks can, else ``gloo``.
+        most_nbytes: most bytes that one pair of ranks sends at a time; 0 to measure nothing.
+    """
+
+    backend: str | None = None
+    most_nbytes: int = 64 * 2**20
+
+
 @dataclass(frozen=True)
 class Claims:
     """What a plan expects of each process.
 
     Attributes:
         plan: the plan.
-        played: rank of the plan that each process of the world plays.
+        played: rank of the plan that each process of the world plays, all of them different.
     """
 
     plan: Plan

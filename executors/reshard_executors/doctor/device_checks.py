@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from reshard_executors.doctor.devices import Devices
-from reshard_executors.doctor.findings import Finding, Level, alike, spell_nbytes
-from reshard_executors.doctor.places import Place
+from reshard_executors.doctor.findings import Finding, Level, alike, has_failure
+from reshard_executors.doctor.hosts import Place
+from reshard_executors.spelling import spell_count, spell_nbytes
 
 CHECK: Final = "devices"
 
@@ -26,7 +27,7 @@ def judge(everyone: Sequence[Devices], places: Sequence[Place], backend: str | N
         machines.setdefault(place.machine, []).append(rank)
     hosts = [(places[ranks[0]].host, tuple(ranks)) for ranks in machines.values()]
     found = list((_judge_gpus if with_gpu else _judge_processors)(everyone, hosts))
-    if not any(finding.level == Level.FAILURE for finding in found):
+    if not has_failure(found):
         found.insert(0, _all_right(everyone, with_gpu=with_gpu))
     return found
 
@@ -77,8 +78,8 @@ def _judge_processors(
         cores = {core for rank in ranks for core in everyone[rank].cores}
         if len(cores) < len(ranks):
             crowded[host] = (
-                f"{len(ranks)} ranks share {len(cores)} processor{'s' * (len(cores) != 1)}; expected one for"
-                " each rank or more, or else ranks wait for one another and measured times say little"
+                f"{len(ranks)} ranks share {spell_count(len(cores), 'processor')}; expected one for each rank"
+                " or more, or else ranks wait for one another and measured times say little"
             )
         need = sum(everyone[rank].need_nbytes for rank in ranks)
         known = [one.free_nbytes for one in (everyone[rank] for rank in ranks) if one.free_nbytes is not None]

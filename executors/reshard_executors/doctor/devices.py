@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from reshard_executors.launchers import device_index
+
 if TYPE_CHECKING:
     import torch
 
@@ -94,12 +96,6 @@ def gather(environ: Mapping[str, str], local_rank: int, need_nbytes: int = 0) ->
         need_nbytes,
         sends,
     )
-
-
-def device_index(local_rank: int, count: int) -> int | None:
-    """Number of the CUDA device that a rank uses: the only one that it sees, or that of its local rank."""
-    index = 0 if count == 1 else local_rank
-    return index if index < count else None
 
 
 def _gather_gpu(index: int, count: int) -> Gpu | None:

@@ -9,10 +9,10 @@ from typing import Final
 
 from reshard_executors.doctor.claims import Claims
 from reshard_executors.doctor.devices import Devices
-from reshard_executors.doctor.findings import Finding, Level, spell, spell_nbytes, spell_rate
-from reshard_executors.doctor.places import Place
-from reshard_executors.doctor.probe import INSIDE, Edge
-from reshard_executors.doctor.samples import Measured
+from reshard_executors.doctor.findings import Finding, Level
+from reshard_executors.doctor.hosts import Place
+from reshard_executors.doctor.probe import INSIDE, Edge, Measured
+from reshard_executors.spelling import spell_names, spell_nbytes, spell_rate
 
 CHECK: Final = "domains"
 
@@ -77,13 +77,11 @@ def _reaches(everyone: Sequence[Devices], places: Sequence[Place], one: int, oth
 
 
 def _spell_pairs(pairs: Sequence[tuple[int, int]]) -> str:
-    words = [f"{one} and {other}" for one, other in pairs[:SHOWN]]
-    more = f" ({len(pairs) - SHOWN} more pairs likewise)" if len(pairs) > SHOWN else ""
-    return f"ranks {', '.join(words)}{more}"
+    return f"ranks {spell_names([f'{one} with {other}' for one, other in pairs])}"
 
 
 def _spell_domains(domains: Sequence[int]) -> str:
-    return f"domain{'s' * (len(domains) != 1)} {spell([str(domain) for domain in domains])}"
+    return f"domain{'s' * (len(domains) != 1)} {spell_names([str(domain) for domain in domains])}"
 
 
 def _members(claims: Claims, domains: Sequence[int]) -> tuple[int, ...]:
@@ -137,9 +135,9 @@ def _find_leaks(claims: Claims, measured: Measured, backend: str) -> Iterator[Fi
         text = (
             f"domain {domain} {verb}: of {spell_nbytes(measured.nbytes[worst])} that rank {edge.sender} sent"
             f" to rank {edge.receiver} over {backend},"
-            f" {spell_nbytes(measured.left(worst, measured.nics))} left by {spell(sorted(ports))}, and so"
-            f" with {len(leaking)} of its {len(shares)} pairs of neighbours; expected them to go over NVLink"
-            " or stay on the host, or else the plan's fan-out inside the domain loads the NICs"
+            f" {spell_nbytes(measured.left(worst, measured.nics))} left by {spell_names(sorted(ports))}, and"
+            f" so with {len(leaking)} of its {len(shares)} pairs of neighbours; expected them to go over"
+            " NVLink or stay on the host, or else the plan's fan-out inside the domain loads the NICs"
         )
         ranks = {rank for number in leaking for rank in _ends(measured.edges[number])}
         yield Finding(CHECK, level, text, tuple(sorted(ranks)))
@@ -168,10 +166,11 @@ def _tell_rates(
     kind = "inside domains" if inside else "between domains"
     if slow:
         edges = [measured.edges[number] for number in slow]
+        ways = [f"{edge.sender} to {edge.receiver}" for edge in edges]
         worst = min(slow, key=lambda number: rates[number] / expected[number])
         text = (
-            f"the way from rank {spell([f'{edge.sender} to {edge.receiver}' for edge in edges])} is slower"
-            f" than others {kind}, the slowest at {spell_rate(rates[worst])} over {backend}; expected about"
+            f"the way from rank {spell_names(ways)} is slower than others {kind},"
+            f" the slowest at {spell_rate(rates[worst])} over {backend}; expected about"
             f" {spell_rate(usual * expected[worst])}, and one slow pair holds up all ranks"
         )
         yield Finding(

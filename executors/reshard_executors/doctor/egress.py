@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from reshard_executors.doctor.claims import Claims
-from reshard_executors.doctor.findings import Finding, Level, spell
-from reshard_executors.doctor.places import Network
-from reshard_executors.doctor.probe import ACROSS, ASKEW
-from reshard_executors.doctor.samples import Measured
+from reshard_executors.doctor.findings import Finding, Level
+from reshard_executors.doctor.hosts import Network
+from reshard_executors.doctor.probe import ACROSS, ASKEW, Measured
+from reshard_executors.spelling import spell_names
 
 CHECK: Final = "egress"
 
@@ -82,7 +82,8 @@ def judge_traffic(claims: Claims, measured: Measured, networks: Sequence[Network
     if not found:
         used = sorted({port for of_kind in ports.values() for names in of_kind.values() for port in names})
         text = (
-            f"traffic between domains leaves by the sender's own NIC ({spell(used)}), as the plan counts with"
+            f"traffic between domains leaves by the sender's own NIC ({spell_names(used)}), as the plan"
+            " counts with"
         )
         found.append(Finding(CHECK, Level.OK, text))
     return found
@@ -98,9 +99,10 @@ def _judge_network(
         if rank in across and rank in askew and not set(across[rank]) & set(askew[rank])
     )
     if turned and len(network.ranks) > 1:
+        own, next_one = (spell_names(ports_of[turned[0]]) for ports_of in (across, askew))
         text = (
-            f"rank {turned[0]} sends by {spell(across[turned[0]])} to the GPU of its own index in another"
-            f" domain, but by {spell(askew[turned[0]])} to the next one: egress goes by the destination's"
+            f"rank {turned[0]} sends by {own} to the GPU of its own index in another domain, but by"
+            f" {next_one} to the next one: egress goes by the destination's"
             " index; expected the sender's own NIC, which the plan counts with (NCCL_PXN_DISABLE=1), or else"
             " NICs are loaded otherwise"
         )

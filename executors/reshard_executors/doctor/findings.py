@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-LOST: Final = 75
-"""Exit code when ranks were lost, or did not meet: the same command may succeed later."""
+from reshard_executors.spelling import spell_names, spell_ranks
 
-SHOWN: Final = 4
-"""Runs of ranks, and names of hosts, that a sentence lists."""
+LEAST_WIDTH: Final = 40
+"""Columns that sentences have at least, on however narrow a terminal."""
+
+MOST_WHERE: Final = 24
+"""Columns that say what a finding is about; longer ones begin the sentence instead."""
 
 
 class Level(StrEnum):
@@ -47,7 +50,7 @@ class Finding:
         """What it is about, in a few words."""
         if self.ranks:
             return spell_ranks(self.ranks)
-        return spell(self.hosts) if self.hosts else "all"
+        return spell_names(self.hosts) if self.hosts else "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Report:
     Attributes:
         size: number of ranks.
         findings: in the order of the checks.
-        lost: ranks that ended or stopped answering.
+        lost: ranks that ended or stopped answering, or did not meet this one.
     """
 
     size: int
@@ -65,11 +68,9 @@ class Report:
     lost: tuple[int, ...] = ()
 
     @property
-    def exit_code(self) -> int:
-        """0 if nothing failed, 1 if something did, 75 if ranks were lost."""
-        if self.lost:
-            return LOST
-        return int(any(finding.level == Level.FAILURE for finding in self.findings))
+    def failed(self) -> bool:
+        """Whether a check failed."""
+        return has_failure(self.findings)
 
     @property
     def summary(self) -> str:
@@ -82,7 +83,6 @@ class Report:
         return {
             "ranks": self.size,
             "lost": list(self.lost),
-            "exit_code": self.exit_code,
             "findings": [
                 {
                     "check": finding.check,
@@ -94,6 +94,41 @@ class Report:
                 for finding in self.findings
             ],
         }
+
+    def to_text(self, width: int) -> str:
+        """For people: a table of level, check, what it is about and the sentence, then a line of totals.
+
+        Args:
+            width: columns of the terminal.
+        """
+        rows = [_row(finding) for finding in self.findings]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+        indent = sum(widths) + 6
+        lines = []
+        for row in rows:
+            head = "  ".join(word.ljust(size) for word, size in zip(row, widths, strict=False))
+            text = textwrap.wrap(
+                row[3], max(width - indent, LEAST_WIDTH), break_long_words=False, break_on_hyphens=False
+            )
+            lines.append(f"{head}  {text[0]}")
+            lines.extend(f"{'':{indent}}{line}" for line in text[1:])
+        ranks = "this host alone" if self.size == 1 else f"{self.size} ranks"
+        return "\n".join([*lines, f"{ranks}: {self.summary}"])
+
+
+def _row(finding: Finding) -> tuple[str, str, str, str]:
+    where, text = finding.where, finding.text
+    if len(where) > MOST_WHERE:
+        where, text = (
+            f"{len(finding.ranks or finding.hosts)} {'ranks' if finding.ranks else 'hosts'}",
+            f"{where}: {text}",
+        )
+    return finding.level.value, finding.check, where, text
+
+
+def has_failure(findings: Iterable[Finding]) -> bool:
+    """Whether any of them is a failure."""
+    return any(finding.level == Level.FAILURE for finding in findings)
 
 
 def alike(check: str, level: Level, texts: Mapping[str, str]) -> list[Finding]:
@@ -108,62 +143,3 @@ def alike(check: str, level: Level, texts: Mapping[str, str]) -> list[Finding]:
     for host, text in texts.items():
         hosts.setdefault(text, []).append(host)
     return [Finding(check, level, text, hosts=tuple(found)) for text, found in hosts.items()]
-
-
-def spell_ranks(ranks: Iterable[int]) -> str:
-    """Ranks in words, in few of them.
-
-    >>> spell_ranks([3]), spell_ranks([0, 1, 2, 7]), spell_ranks(range(0, 20, 2))
-    ('rank 3', 'ranks 0-2 and 7', 'ranks 0, 2, 4, 6 and 6 more')
-    """
-    found = sorted(set(ranks))
-    runs: list[list[int]] = []
-    for rank in found:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
-    if len(words) > SHOWN:
-        hidden = sum(last - first + 1 for first, last in runs[SHOWN:])
-        words = [*words[:SHOWN], f"{hidden} more"]
-    return f"rank{'s' * (len(found) != 1)} {_joined(words)}"
-
-
-def spell(names: Sequence[str]) -> str:
-    """Names in words, in few of them.
-
-    >>> spell(["a", "b", "c"]), spell(list("abcdefg"))
-    ('a, b and c', 'a, b, c, d and 3 more')
-    """
-    if len(names) > SHOWN:
-        return _joined([*names[:SHOWN], f"{len(names) - SHOWN} more"])
-    return _joined(names)
-
-
-def _joined(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
-
-
-def spell_nbytes(nbytes: float) -> str:
-    """A number of bytes for people.
-
-    >>> spell_nbytes(3 * 2**30), spell_nbytes(1536), spell_nbytes(7)
-    ('3 GiB', '1.5 KiB', '7 bytes')
-    """
-    for exponent, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K")):
-        if nbytes >= 1024**exponent:
-            return f"{nbytes / 1024**exponent:.3g} {prefix}iB"
-    return f"{nbytes:.0f} bytes"
-
-
-def spell_rate(bytes_per_s: float) -> str:
-    """A rate for people.
-
-    >>> spell_rate(50e9), spell_rate(12_400_000)
-    ('50 GB/s', '12.4 MB/s')
-    """
-    for size, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if bytes_per_s >= size:
-            return f"{bytes_per_s / size:.3g} {prefix}B/s"
-    return f"{bytes_per_s:.3g} B/s"

@@ -4,37 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
-from reshard_executors.doctor.findings import Finding, Level, alike, spell, spell_rate
-from reshard_executors.doctor.interfaces import VARIABLE, Choice, Interface, is_loopback
-from reshard_executors.doctor.places import Network
+from reshard_executors.doctor.findings import Finding, Level, alike, has_failure
+from reshard_executors.doctor.hosts import Network
+from reshard_executors.doctor.interfaces import VARIABLE, Choice, Interface, Interfaces
+from reshard_executors.doctor.ports import is_loopback
+from reshard_executors.spelling import spell_names, spell_rate
 
 CHECK: Final = "interfaces"
 
 ENOUGH: Final = 0.9
 """Share of the NIC's rate in the topology that an interface must have not to be told of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interfaces:
-    """What one rank sees of its network.
-
-    Attributes:
-        known: all interfaces.
-        choice: what gloo will use.
-        infiniband: rates of active ports of RDMA devices in bytes per second, by name.
-    """
-
-    known: tuple[Interface, ...]
-    choice: Choice
-    infiniband: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def chosen(self) -> Interface | None:
-        """The interface that gloo will use."""
-        return next((one for one in self.known if one.name == self.choice.interface), None)
 
 
 def judge(
@@ -73,7 +54,7 @@ def judge(
     if not any(one.known for one in everyone):
         text = "this system does not tell of its interfaces; expected Linux; nothing was checked"
         return [Finding(CHECK, Level.SKIPPED, text), *found]
-    if not any(finding.level == Level.FAILURE for finding in found):
+    if not has_failure(found):
         found.insert(0, _all_right(first))
     return found
 
@@ -102,7 +83,7 @@ def _find_others(first: dict[str, Interfaces]) -> list[Finding]:
         chosen, usable = one.chosen, [each.name for each in one.known if _usable(each)]
         if chosen is not None and not one.choice.named and set(usable) - {chosen.name} and len(usable) > 1:
             texts[name] = (
-                f"there are {len(usable)} interfaces with addresses, {spell(usable)}, and gloo will use"
+                f"there are {len(usable)} interfaces with addresses, {spell_names(usable)}, and gloo will use"
                 f" {chosen.name} alone; expected {VARIABLE} to say which, or a list of them"
             )
     return alike(CHECK, Level.WARNING, texts)
@@ -153,6 +134,8 @@ def _all_right(first: dict[str, Interfaces]) -> Finding:
         "an unknown one" if one.chosen is None else f"{one.chosen.name} (MTU {one.chosen.mtu})"
         for one in first.values()
     )
-    said = spell([kind if len(kinds) == 1 else f"{kind} on {count} hosts" for kind, count in kinds.items()])
-    addresses = spell([str(one.choice.address) for one in first.values()])
+    said = spell_names(
+        [kind if len(kinds) == 1 else f"{kind} on {count} hosts" for kind, count in kinds.items()]
+    )
+    addresses = spell_names([str(one.choice.address) for one in first.values()])
     return Finding(CHECK, Level.OK, f"gloo will use {said}, with {addresses}")

@@ -8,19 +8,20 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from reshard_executors.doctor import links
+from reshard_executors.doctor.ports import is_loopback, is_own, resolve
+from reshard_executors.launchers import LOOPBACK
 
 VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 """The environment variable that names the interfaces that gloo is to use, separated by commas."""
 
-LOOPBACK: Final = "127.0.0.1"
-
 _FLAGS, _ADDRESS, _MTU = 0x8913, 0x8915, 0x8921  # SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFMTU
 _UP, _IS_LOOPBACK, _RUNNING = 0x1, 0x8, 0x40
 _ADDRESSES_6: Final = Path("/proc/self/net/if_inet6")
-_SYSTEM: Final = Path("/sys/class/net")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,37 @@ class Choice:
     named: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Interfaces:
+    """What one rank sees of its network.
+
+    Attributes:
+        known: all interfaces.
+        choice: what gloo will use.
+        infiniband: rates of active ports of RDMA devices in bytes per second, by name.
+    """
+
+    known: tuple[Interface, ...]
+    choice: Choice
+    infiniband: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> Interface | None:
+        """The interface that gloo will use."""
+        return next((one for one in self.known if one.name == self.choice.interface), None)
+
+
+def gather(environ: Mapping[str, str], host: str) -> Interfaces:
+    """Read what this process sees of its network.
+
+    Args:
+        environ: its environment.
+        host: name of the host.
+    """
+    known = read_interfaces()
+    return Interfaces(known, choose(environ, known, host), links.infiniband_rates())
+
+
 def read_interfaces() -> tuple[Interface, ...]:
     """All interfaces of the network that this process is in; none where the system is not Linux."""
     if sys.platform != "linux":
@@ -80,7 +112,7 @@ def read_interfaces() -> tuple[Interface, ...]:
                 with suppress(OSError):  # it has no such address
                     addresses = (socket.inet_ntoa(_ask(asking, name, _ADDRESS)[4:8]), *addresses)
                 up = flags & (_UP | _RUNNING) == _UP | _RUNNING
-                rate = _rate(number, name)
+                rate = links.interface_rate(number, name)
                 found.append(Interface(name, up, bool(flags & _IS_LOOPBACK), mtu, addresses, rate))
     return tuple(found)
 
@@ -90,18 +122,6 @@ def _ask(asking: socket.socket, name: str, what: int) -> bytes:
     import fcntl  # noqa: PLC0415 - not on every system
 
     return fcntl.ioctl(asking, what, struct.pack("256s", name.encode()[:15]))[16:]
-
-
-def _rate(number: int, name: str) -> float | None:
-    """Rate of an interface's link; the files may be those of another network, whose numbers differ."""
-    folder = _SYSTEM / name
-    try:
-        if int((folder / "ifindex").read_text(encoding="ascii")) != number:
-            return None
-        megabits = int((folder / "speed").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None
-    return megabits * 1e6 / 8 if megabits > 0 else None
 
 
 def choose(environ: Mapping[str, str], interfaces: Sequence[Interface], host: str) -> Choice:
@@ -115,7 +135,7 @@ def choose(environ: Mapping[str, str], interfaces: Sequence[Interface], host: st
     named = [name for name in environ.get(VARIABLE, "").split(",") if name]
     if named:
         return _choose_named(named, interfaces)
-    address = next(filter(is_own, _resolve(host)), None)
+    address = next(filter(is_own, resolve(host)), None)
     if address is None:
         problem = (
             f"the host's name resolves to no address of the host, so that gloo falls back to {LOOPBACK};"
@@ -150,28 +170,3 @@ def _holder(address: str, interfaces: Sequence[Interface]) -> str | None:
         if address in interface.addresses or (interface.loopback and is_loopback(address)):
             return interface.name
     return None
-
-
-def _resolve(host: str) -> list[str]:
-    """Addresses of a name, as the system orders them; none if it has none."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # the latter for names that cannot be written
-        return []
-    return [str(entry[4][0]) for entry in found]
-
-
-def is_own(address: str) -> bool:
-    """Whether an address is one of this host's, as gloo finds out: by binding it."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as trying:
-            trying.bind((address, 0))
-    except OSError:
-        return False
-    return True
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an address leads back to the host that uses it."""
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

@@ -1,16 +1,16 @@
-"""Ports: whether ranks find the address at which they meet, and reach one another."""
+"""Ports: whether ranks find the address and the port at which they meet."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 from reshard_executors.doctor.findings import Finding, Level
-from reshard_executors.doctor.interfaces import is_loopback, is_own
-from reshard_executors.doctor.places import Network
+from reshard_executors.doctor.hosts import Network
+from reshard_executors.store import try_port
 
 CHECK: Final = "ports"
 
@@ -37,11 +37,7 @@ class MeetingPoint:
 
 def gather(address: str, port: int) -> MeetingPoint:
     """Resolve the address at which ranks meet."""
-    try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # the latter for names that cannot be written
-        return MeetingPoint(address, port, ())
-    return MeetingPoint(address, port, tuple(dict.fromkeys(str(entry[4][0]) for entry in found)))
+    return MeetingPoint(address, port, resolve(address))
 
 
 def judge(everyone: Sequence[MeetingPoint], networks: Sequence[Network]) -> list[Finding]:
@@ -80,9 +76,9 @@ def judge_alone(point: MeetingPoint | None) -> list[Finding]:
             " not checked"
         )
         return [Finding(CHECK, Level.SKIPPED, text)]
-    problem = port_problem(point.port)
-    if problem is not None:
-        return [Finding(CHECK, Level.FAILURE, problem)]
+    taken = try_port(point.port)
+    if taken is not None:
+        return [Finding(CHECK, Level.FAILURE, unlistened(point.port, taken))]
     text = f"{point.address} is this host, {point.resolved[0]}, and its port {point.port} is free"
     if point.is_loopback:
         text += "; only ranks on this host can meet there"
@@ -97,30 +93,52 @@ def unresolved(point: MeetingPoint) -> str:
     )
 
 
-def port_problem(port: int) -> str | None:
-    """Why nobody can listen at a port of this host, as rank 0 will, as a sentence; None if one can."""
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    try:
-        with closing(socket.create_server(("", port), family=family, dualstack_ipv6=both)):
-            return None
-    except OSError as error:
-        return (
-            f"port {port} of this host cannot be listened at: {error.strerror or error}; expected a free one"
-            " in MASTER_PORT, or else rank 0 cannot start"
-        )
+def unlistened(port: int, reason: str) -> str:
+    """A sentence on a port at which rank 0 cannot listen, for a reason that the system gives."""
+    return (
+        f"port {port} of this host cannot be listened at: {reason}; expected a free one in MASTER_PORT, or"
+        " else rank 0 cannot start"
+    )
 
 
-def reach_problem(point: MeetingPoint, timeout_s: float) -> str | None:
-    """Why this process cannot reach the port at which ranks meet, as a sentence; None if it can."""
+def unreached(point: MeetingPoint, reason: str) -> str:
+    """A sentence on a point at which this rank meets nobody, for a reason that the system gives."""
     if not point.resolved:
         return unresolved(point)
+    return (
+        f"MASTER_ADDR {point.address} ({point.resolved[0]}), port {point.port}, cannot be reached:"
+        f" {reason}; expected rank 0 to listen there and no firewall between, or else ranks do not meet"
+    )
+
+
+def foreign(point: MeetingPoint) -> str:
+    """A sentence on a point at which another process listens."""
+    return (
+        f"whoever listens at {point.address}, port {point.port}, is not rank 0 of this world; expected a port"
+        " in MASTER_PORT that nobody else uses, or else ranks do not meet"
+    )
+
+
+def resolve(host: str) -> tuple[str, ...]:
+    """Addresses of a name, as the system orders them; none if it has none."""
     try:
-        with socket.create_connection((point.address, point.port), timeout=timeout_s):
-            return None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        return (
-            f"MASTER_ADDR {point.address} ({point.resolved[0]}), port {point.port}, cannot be reached:"
-            f" {reason}; expected rank 0 to listen there and no firewall between, or else ranks do not meet"
-        )
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # the latter for names that cannot be written
+        return ()
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def is_own(address: str) -> bool:
+    """Whether an address is one of this host's, as gloo finds out: by binding it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trying:
+            trying.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address leads back to the host that uses it."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

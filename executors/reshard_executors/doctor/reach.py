@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from reshard_executors.doctor.findings import Finding, Level, spell_ranks
+from reshard_executors.doctor.findings import Finding, Level
 from reshard_executors.doctor.ports import CHECK
+from reshard_executors.spelling import spell_ranks
 
 CONNECT_S: Final = 5.0
 """How long one connection may take, in seconds; the first packet may be lost and is sent again after one."""
@@ -92,7 +93,7 @@ def _answer(server: socket.socket, token: bytes) -> None:
                 connection.sendall(token)
 
 
-def reach(rank: int, peers: Sequence[int], everyone: Sequence[Listening]) -> Reached:
+def gather(rank: int, peers: Sequence[int], everyone: Sequence[Listening]) -> Reached:
     """Connect to the next rank and to peers.
 
     Args:

@@ -3,67 +3,60 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import torch
-from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo
 
-from reshard_executors.agreement import reason
-from reshard_executors.doctor.counters import difference, read_sent
-from reshard_executors.doctor.interfaces import Interface
-from reshard_executors.doctor.meeting import Meeting
+from reshard_executors.agreement import ENDLESS, reason
+from reshard_executors.doctor.council import Council, Trouble
+from reshard_executors.doctor.links import difference, read_sent
 from reshard_executors.doctor.probe import FIRST_NBYTES, Edge, Sample, choose_nbytes
+from reshard_executors.groups import errors_left_to_us, abort_group
+from reshard_executors.lane import Lane
 
-PATIENCE_S, SHARE = 20.0, 0.8
+PATIENCE_S: Final = 20.0
+SHARE: Final = 0.6
 """How long one transfer may take, in seconds; at most this share of how long ranks wait for one another."""
 
+OVERDUE: Final = 1.2
+"""How many times longer a rank waits for its backend, which may say itself what takes too long."""
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of the probe.
-
-    Attributes:
-        samples: of all ranks, both rounds.
-        problem: why it was not finished; None if it was.
-        ranks: which ranks have the problem.
-    """
-
-    samples: tuple[Sample, ...] = ()
-    problem: str | None = None
-    ranks: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """What a rank says at the end of a step: why it cannot go on; None if it can."""
-
-    problem: str | None = None
+ABORT_S: Final = 2.0
+"""How long aborting a group may take, in seconds, before it is left to itself."""
 
 
 class Traffic:
-    """The probe on one rank: collective, step by step with all others."""
+    """The probe on one rank: collective, step by step with all others.
+
+    What waits for other ranks runs in a thread that is left behind if it does not end in time: neither
+    connecting over NCCL nor waiting for its kernels knows a deadline.
+    """
 
     def __init__(
-        self, meeting: Meeting, backend: str, device: torch.device, interfaces: tuple[Interface, ...]
+        self, council: Council, backend: str, device: torch.device, loopbacks: Collection[str]
     ) -> None:
         """Prepare to send; connects to nobody.
 
         Args:
-            meeting: of all ranks.
+            council: of all ranks.
             backend: ``gloo`` or ``nccl``.
             device: what is sent from.
-            interfaces: whose counters tell.
+            loopbacks: names of interfaces whose counters say nothing.
         """
-        self._meeting, self._backend, self._device = meeting, backend, device
-        self._interfaces = interfaces
+        self._council, self._backend, self._device = council, backend, device
+        self._loopbacks = loopbacks
+        self._patience_s = min(PATIENCE_S, SHARE * council.timeout_s)
+        self._lane = Lane("doctor probe")
         self._group: Any = None
         self._samples: list[Sample] = []
         self._steps = 0
 
-    def run(self, edges: Sequence[Edge], most_nbytes: int) -> Outcome:
+    def run(self, edges: Sequence[Edge], most_nbytes: int) -> tuple[Sample, ...] | Trouble:
         """Connect, and send over every edge twice: a little, and then as much as there is time for.
 
         Args:
@@ -71,79 +64,97 @@ class Traffic:
             most_nbytes: what no edge exceeds.
 
         Returns:
-            The same on all ranks.
+            Samples of all ranks and both rounds, or why that was not finished; the same on all ranks.
 
         Raises:
             RanksLostError: if ranks are lost meanwhile.
         """
-        first = [min(FIRST_NBYTES, most_nbytes)] * len(edges)
-        stopped = self._step(self._connect()) or self._round(edges, first)
-        if stopped is None:
-            own = Outcome(tuple(self._samples))
-
-            def size(everyone: list[Outcome]) -> list[int]:
-                samples = [sample for one in everyone for sample in one.samples]
-                return choose_nbytes(edges, samples, most_nbytes)
-
-            nbytes = self._meeting.decide("choose how much to send", own, size, list[int])
-            stopped = self._round(edges, nbytes)
-        mine = Outcome(tuple(self._samples))
-        if stopped is not None:
-            return stopped
-        return self._meeting.decide("tell what was measured", mine, _together, Outcome)
-
-    def _connect(self) -> str | None:
-        """Make the process group; why that failed, None if it did not."""
-        store = PrefixStore("probe", self._meeting.store)
+        found: tuple[Sample, ...] | Trouble | None = None
         try:
-            self._group = _make_group(self._backend, store, self._meeting, self._device)
-        except RuntimeError as failure:
-            return f"{self._backend} cannot connect: {reason(failure)}"
-        return None
+            found = self._run(edges, most_nbytes)
+        finally:
+            self._close(in_order=isinstance(found, tuple))
+        return found
 
-    def _round(self, edges: Sequence[Edge], nbytes: Sequence[int]) -> Outcome | None:
+    def _run(self, edges: Sequence[Edge], most_nbytes: int) -> tuple[Sample, ...] | Trouble:
+        trouble = self._step(self._tried("connect", self._connect)) or self._round(
+            edges, [min(FIRST_NBYTES, most_nbytes)] * len(edges)
+        )
+        if trouble is not None:
+            return trouble
+        nbytes = choose_nbytes(edges, self._share("tell what the first round has shown"), most_nbytes)
+        return self._round(edges, nbytes) or self._share("tell what was measured")
+
+    def _round(self, edges: Sequence[Edge], nbytes: Sequence[int]) -> Trouble | None:
         """All turns; what stopped them, None if nothing did."""
-        rank = self._meeting.rank
+        rank = self._council.rank
         for turn in range(1 + max((edge.turn for edge in edges), default=-1)):
             mine = [
                 number
                 for number, edge in enumerate(edges)
                 if edge.turn == turn and rank in (edge.sender, edge.receiver)
             ]
-            before = read_sent(self._interfaces)
+            before = read_sent(self._loopbacks)
             self._step(None)
             problem = self._play(mine[0], edges[mine[0]], nbytes[mine[0]]) if mine else None
-            stopped = self._step(problem)
-            if stopped is not None:
-                return stopped
+            trouble = self._step(problem)
+            if trouble is not None:
+                return trouble
             if mine and edges[mine[0]].sender == rank:
-                sent = difference(before, read_sent(self._interfaces))
+                sent = difference(before, read_sent(self._loopbacks))
                 self._samples.append(Sample(mine[0], nbytes[mine[0]], sent=sent))
         return None
 
     def _play(self, number: int, edge: Edge, nbytes: int) -> str | None:
         """Send or receive; why that failed, None if it did not."""
-        sends = edge.sender == self._meeting.rank
-        start, bulk = (torch.ones(size, dtype=torch.uint8, device=self._device) for size in (1, nbytes))
-        try:
-            if sends:
-                self._move(self._group.send, start, edge.receiver)
-                self._move(self._group.send, bulk, edge.receiver)
-                return None
-            self._move(self._group.recv, start, edge.sender)
-            begin = time.perf_counter()  # both ends are ready now
-            self._move(self._group.recv, bulk, edge.sender)
-        except RuntimeError as failure:
-            other = edge.receiver if sends else edge.sender
-            what = f"send {nbytes} bytes to" if sends else f"receive {nbytes} bytes from"
-            return f"cannot {what} rank {other} over {self._backend}: {reason(failure)}"
-        self._samples.append(Sample(number, nbytes, elapsed_s=time.perf_counter() - begin))
-        return None
+        if edge.sender == self._council.rank:
+            work = partial(self._transfer, self._group.send, edge.receiver, nbytes)
+            return self._tried(f"send {nbytes} bytes to rank {edge.receiver}", work)
 
-    def _move(
-        self, call: Callable[[list[torch.Tensor], int, int], Any], tensor: torch.Tensor, peer: int
-    ) -> None:
-        """Send or receive one tensor, to the end."""
+        def receive() -> None:
+            elapsed_s = self._transfer(self._group.recv, edge.sender, nbytes)
+            self._samples.append(Sample(number, nbytes, elapsed_s=elapsed_s))
+
+        return self._tried(f"receive {nbytes} bytes from rank {edge.sender}", receive)
+
+    def _tried(self, what: str, work: Callable[[], object]) -> str | None:
+        """Do something in the lane; why that failed or did not end in time, None if it did."""
+        ticket = self._lane.ask(work)
+        if ticket.done(OVERDUE * self._patience_s):
+            try:
+                ticket.result()
+            except RuntimeError as failure:
+                return f"{self._backend} cannot {what}: {reason(failure)}"
+            return None
+        return f"{self._backend} cannot {what}: nothing has happened for {OVERDUE * self._patience_s:g} s"
+
+    def _connect(self) -> None:
+        """Make a process group outside of any world; in the lane."""
+        store = PrefixStore("probe", self._council.store)
+        rank, size = self._council.rank, self._council.size
+        if self._backend == "gloo":
+            self._group = ProcessGroupGloo(store, rank, size, timedelta(seconds=self._patience_s))
+            return
+        from torch._C._distributed_c10d import ProcessGroupNCCL  # noqa: PLC0415 - not in every torch
+
+        torch.cuda.set_device(self._device)  # threads begin on device 0
+        options = ProcessGroupNCCL.Options()
+        options._timeout = ENDLESS  # noqa: SLF001 - it has no other name; NCCL would end the process
+        with errors_left_to_us(self._backend):
+            self._group = ProcessGroupNCCL(store, rank, size, options)
+        self._group.allreduce([torch.zeros(1, device=self._device)]).wait()  # what all do comes first
+        torch.cuda.synchronize(self._device)
+
+    def _transfer(self, call: Callable[..., Any], peer: int, nbytes: int) -> float:
+        """Send or receive a byte and then all others; how long the latter took, in seconds. In the lane."""
+        start, bulk = (torch.ones(size, dtype=torch.uint8, device=self._device) for size in (1, nbytes))
+        self._move(call, start, peer)
+        begin = time.perf_counter()  # both ends are ready now
+        self._move(call, bulk, peer)
+        return time.perf_counter() - begin
+
+    def _move(self, call: Callable[..., Any], tensor: torch.Tensor, peer: int) -> None:
+        """Send or receive one tensor, to the end; in the lane."""
         if self._backend != "nccl":
             call([tensor], peer, 0).wait()
             return
@@ -154,38 +165,32 @@ class Traffic:
         self._group._end_coalescing().wait()  # noqa: SLF001 - likewise
         torch.cuda.synchronize(self._device)
 
-    def _step(self, problem: str | None) -> Outcome | None:
+    def _step(self, problem: str | None) -> Trouble | None:
         """Wait for all ranks; what has stopped one of them, None if nothing has."""
         self._steps += 1
-        what = f"step {self._steps} of the probe"
-        outcome = self._meeting.decide(what, _Word(problem), _first_problem, Outcome)
-        return outcome if outcome.problem is not None else None
+        return self._council.proceed(f"step {self._steps} of the probe", problem)
+
+    def _share(self, what: str) -> tuple[Sample, ...]:
+        """What all ranks have measured so far."""
+        return self._council.decide(what, _Measured(tuple(self._samples)), _together, _Measured).samples
+
+    def _close(self, *, in_order: bool) -> None:
+        """Give the group up. NCCL's is aborted in any case: its orderly end would wait for other ranks."""
+        group, self._group = self._group, None
+        if group is not None and not (in_order and self._backend == "gloo"):
+            aborting = Lane("doctor abort")
+            aborted = aborting.ask(partial(abort_group, group, self._backend))
+            aborting.close()
+            aborted.done(ABORT_S)
+        self._lane.close()
 
 
-def _make_group(backend: str, store: Store, meeting: Meeting, device: torch.device) -> Any:
-    """A process group outside of any world, connected."""
-    rank, size = meeting.rank, meeting.size
-    timeout = timedelta(seconds=min(PATIENCE_S, SHARE * meeting.timeout_s))
-    if backend == "gloo":
-        return ProcessGroupGloo(store, rank, size, timeout)
-    from torch._C._distributed_c10d import ProcessGroupNCCL  # noqa: PLC0415 - not in every torch
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What was measured, by one rank or by all."""
 
-    options = ProcessGroupNCCL.Options()
-    options._timeout = timeout  # noqa: SLF001 - it has no other name
-    group: Any = ProcessGroupNCCL(store, rank, size, options)
-    with torch.cuda.device(device):  # what all ranks do together comes first
-        group.allreduce([torch.zeros(1, device=device)]).wait()
-        torch.cuda.synchronize(device)
-    return group
+    samples: tuple[Sample, ...]
 
 
-def _first_problem(everyone: list[_Word]) -> Outcome:
-    problems = {rank: word.problem for rank, word in enumerate(everyone) if word.problem is not None}
-    if not problems:
-        return Outcome()
-    text = problems[min(problems)]
-    return Outcome((), text, tuple(rank for rank, problem in problems.items() if problem == text))
-
-
-def _together(everyone: list[Outcome]) -> Outcome:
-    return Outcome(tuple(sample for one in everyone for sample in one.samples))
+def _together(everyone: list[_Measured]) -> _Measured:
+    return _Measured(tuple(sample for one in everyone for sample in one.samples))

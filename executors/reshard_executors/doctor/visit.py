@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 
-from reshard_executors.doctor.claims import Claims
+from reshard_executors.doctor import facts, ports
+from reshard_executors.doctor.claims import Claims, Wish
+from reshard_executors.doctor.council import Council
 from reshard_executors.doctor.examine import examine, examine_alone, report_unmet
-from reshard_executors.doctor.facts import gather
 from reshard_executors.doctor.findings import Report
-from reshard_executors.doctor.meeting import Meeting, open_store
-from reshard_executors.doctor.verdict import Wish
-from reshard_executors.launchers import USUAL_PORT, RankInfo
-from reshard_planner.errors import ExecutionError, InputError, VerificationError
+from reshard_executors.launchers import RankInfo, meeting_point
+from reshard_executors.store import Hurdle, StoreError, open_store
+from reshard_planner.errors import InputError, VerificationError
 from reshard_planner.ir.plan import Plan
 
 
@@ -32,19 +33,20 @@ def visit(
         path: plan file; None to check without a plan.
         wish: what is wanted of the examination.
         timeout_s: how long ranks wait for one another at each step.
-        played: rank of the plan that each process plays; its own when None.
+        played: rank of the plan that each process plays, all of them different; its own when None.
 
     Returns:
         The same on all ranks that meet.
 
     Raises:
-        InputError: on all ranks, if none of them can read the plan, ``played`` does not fit, or
-            ``MASTER_PORT`` is no port.
+        InputError: on all ranks, if none of them can read the plan, or ``MASTER_PORT`` is no port.
+        RankTakenError: if another process has come with the same rank.
     """
-    parts = _parts(played, info.world_size)
+    parts = tuple(range(info.world_size) if played is None else played)
     if info.launcher == "none":
         claims = None if path is None else _claims(path, parts)
-        return examine_alone(gather(environ, 0, 0, _point(environ), claims), claims, wish)
+        here = facts.gather(environ, 0, 0, meeting_point(environ), claims)
+        return examine_alone(here, claims, wish)
     claims, problem = None, None
     if path is not None:
         try:
@@ -52,25 +54,28 @@ def visit(
         except InputError as error:
             problem = str(error)
     point = (info.address, info.port)
-    facts = gather(environ, info.rank, info.local_rank, point, claims, problem)
+    here = facts.gather(environ, info.rank, info.local_rank, point, claims, problem)
     try:
-        meeting = Meeting(open_store(info, timeout_s), info.rank, info.world_size, timeout_s)
-    except ExecutionError as error:
+        store = open_store(info, timedelta(seconds=timeout_s))
+    except StoreError as error:
         others = tuple(rank for rank in range(info.world_size) if rank != info.rank)
         lost = others if info.rank == 0 else (0,)
-        return report_unmet(facts, claims, wish, info.world_size, lost, str(error))
-    return examine(meeting, facts, claims, wish)
+        text = _word(error, info.port, ports.gather(*point))
+        return report_unmet(here, claims, wish, info.world_size, lost, text)
+    return examine(Council(store, info.rank, info.world_size, timeout_s), here, claims, wish)
 
 
-def _parts(played: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    """Rank of the plan that each process plays."""
-    if played is None:
-        return tuple(range(size))
-    if len(played) != size or len(set(played)) != size:
-        raise InputError(
-            f"--ranks has {len(set(played))} different ranks; expected one for each of {size} processes"
-        )
-    return tuple(played)
+def _word(error: StoreError, port: int, point: ports.MeetingPoint) -> str:
+    """What is said where the store cannot be opened."""
+    match error.hurdle:
+        case Hurdle.TORCH:
+            return "ranks cannot meet without torch; expected it to be installed"
+        case Hurdle.LISTEN:
+            return ports.unlistened(port, error.reason)
+        case Hurdle.REACH:
+            return ports.unreached(point, error.reason)
+        case Hurdle.JOIN:
+            return ports.foreign(point)
 
 
 def _claims(path: Path, played: tuple[int, ...]) -> Claims:
@@ -83,14 +88,3 @@ def _claims(path: Path, played: tuple[int, ...]) -> Claims:
         return Claims(Plan.load(path), played)
     except VerificationError as error:  # it is damaged, and its ranks would refuse it
         raise InputError(str(error)) from None
-
-
-def _point(environ: Mapping[str, str]) -> tuple[str, int] | None:
-    """Where ranks are going to meet, by the environment of a process that no launcher has started."""
-    address = environ.get("MASTER_ADDR")
-    if not address:
-        return None
-    port = environ.get("MASTER_PORT") or str(USUAL_PORT)
-    if not (port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65_535):
-        raise InputError(f"MASTER_PORT is {port!r}; expected an integer from 1 to 65535")
-    return address, int(port)

@@ -1,8 +1,7 @@
-"""Meeting: ranks decide together over nothing but a store, and find out which of them are gone."""
+"""Council: ranks decide together over nothing but a store, and find out which of them are gone."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,9 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from reshard_executors.doctor import ports
-from reshard_executors.doctor.findings import spell_ranks
-from reshard_executors.launchers import RankInfo
+from reshard_executors.spelling import spell_ranks_have
 from reshard_planner.errors import ExecutionError
 
 if TYPE_CHECKING:
@@ -23,9 +20,6 @@ R = TypeVar("R")
 
 PATIENCE = 1.5
 """How much longer other ranks wait than rank 0, which tells them who is missing."""
-
-KNOCK_PAUSE_S = 0.1
-"""From one try to reach rank 0 to the next."""
 
 GRACE_S = 5.0
 """How long rank 0 stays at the end for those that have not read its last word."""
@@ -40,10 +34,9 @@ class RanksLostError(ExecutionError):
 
     def __init__(self, ranks: Sequence[int], what: str, timeout_s: float) -> None:
         """Say who was missed, and where."""
-        have = "has" if len(ranks) == 1 else "have"
         super().__init__(
-            f"{spell_ranks(ranks)} {have} not come to {what} within {timeout_s:g} s; expected all ranks to"
-            " be started together and to stay"
+            f"{spell_ranks_have(ranks)} not come to {what} within {timeout_s:g} s; expected all ranks to be"
+            " started together and to stay"
         )
         self.ranks = tuple(ranks)
 
@@ -56,64 +49,27 @@ class _Answer:
     missing: tuple[int, ...] = ()
 
 
-def open_store(info: RankInfo, timeout_s: float) -> Store:
-    """The store at the address of rank 0, or that of torchrun's agents; waits for rank 0 alone.
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why ranks cannot go on.
 
-    Args:
-        info: what the launcher says of this process.
-        timeout_s: how long to wait for rank 0.
-
-    Raises:
-        ExecutionError: if rank 0 cannot listen, or cannot be reached, or torch is missing.
+    Attributes:
+        text: in words.
+        ranks: which of them say so.
     """
-    try:
-        from torch._C._distributed_c10d import PrefixStore, TCPStore  # noqa: PLC0415 - torch may be missing
-        from torch.distributed import is_torchelastic_launched  # noqa: PLC0415
-        from torch.distributed.rendezvous import rendezvous  # noqa: PLC0415
-    except ImportError:
-        raise ExecutionError("ranks cannot meet without torch; expected it to be installed") from None
-    of_agents = info.launcher == "torchrun" and is_torchelastic_launched()
-    listens = info.rank == 0 and not of_agents
-    problem = ports.port_problem(info.port) if listens else _knock(info, timeout_s)
-    if problem is not None:
-        raise ExecutionError(problem)
-    timeout = timedelta(seconds=timeout_s)
-    store: Store
-    try:
-        if of_agents:
-            store = next(rendezvous("env://", info.rank, info.world_size, timeout=timeout))[0]
-        else:
-            store = TCPStore(
-                info.address,
-                info.port,
-                info.world_size,
-                is_master=listens,
-                timeout=timeout,
-                wait_for_workers=False,
-            )
-    except RuntimeError:
-        raise ExecutionError(
-            f"whoever listens at {info.address}, port {info.port}, is not rank 0 of this world; expected a"
-            " port in MASTER_PORT that nobody else uses, or else ranks do not meet"
-        ) from None
-    return PrefixStore("doctor", store)
+
+    text: str
+    ranks: tuple[int, ...]
 
 
-def _knock(info: RankInfo, timeout_s: float) -> str | None:
-    """Wait until somebody listens where ranks meet; why they cannot, None if they can.
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What a rank says at the end of a step: why it cannot go on; None if it can."""
 
-    torch would wait as well, but write a page about it.
-    """
-    until = time.monotonic() + timeout_s
-    while True:
-        left_s = until - time.monotonic()
-        problem = ports.reach_problem(ports.gather(info.address, info.port), max(left_s, KNOCK_PAUSE_S))
-        if problem is None or left_s < KNOCK_PAUSE_S:
-            return problem
-        time.sleep(KNOCK_PAUSE_S)
+    problem: str | None
 
 
-class Meeting:
+class Council:
     """All ranks of a world, at one store."""
 
     def __init__(self, store: Store, rank: int, size: int, timeout_s: float) -> None:
@@ -167,6 +123,22 @@ class Meeting:
         everyone = [msgspec.json.decode(self.store.get(key), type=given) for key in keys]
         return _Answer(_spell(judge(everyone)))
 
+    def proceed(self, what: str, problem: str | None) -> Trouble | None:
+        """Wait for all ranks at a step, and hear whether they can go on; collective.
+
+        Args:
+            what: name of the step, never used before.
+            problem: why this rank cannot go on; None if it can.
+
+        Returns:
+            What the first rank with a problem says; None without. The same on all ranks.
+
+        Raises:
+            RanksLostError: as :meth:`decide`.
+        """
+        found = self.decide(what, _Word(problem), _first_trouble, list[Trouble])
+        return found[0] if found else None
+
     def leave(self, lost: Collection[int] = ()) -> None:
         """Go; rank 0, which may hold the store, after all others or a few seconds.
 
@@ -180,6 +152,12 @@ class Meeting:
                 self.store.wait(keys, timedelta(seconds=GRACE_S))
         except RuntimeError:
             return
+
+
+def _first_trouble(everyone: list[_Word]) -> list[Trouble]:
+    problems = {rank: word.problem for rank, word in enumerate(everyone) if word.problem is not None}
+    texts = list(dict.fromkeys(problems.values()))[:1]
+    return [Trouble(text, tuple(rank for rank in problems if problems[rank] == text)) for text in texts]
 
 
 def _spell(value: object) -> str:
