@@ -16,7 +16,7 @@ from reshard_executors.agreement import ENDLESS, reason
 from reshard_executors.doctor.council import Council, Trouble
 from reshard_executors.doctor.links import difference, read_sent
 from reshard_executors.doctor.probe import FIRST_NBYTES, Edge, Sample, choose_nbytes
-from reshard_executors.groups import errors_left_to_us, abort_group
+from reshard_executors.groups import abort_group, errors_left_to_us
 from reshard_executors.lane import Lane
 
 PATIENCE_S: Final = 20.0
