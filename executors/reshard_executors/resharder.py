@@ -102,11 +102,11 @@ class Resharder:
         self._raised: weakref.ref[ReshardError] | None = None
         self._versions = Versions(())
         self._borrowed = isinstance(group, PrivateGroup)
-        self._group = group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after)
-        self._whom = self._group.everyone
-        played = list(self._group.members if ranks is None else ranks)
         prepared: Running | ReshardError
+        self._group = group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after)
         try:
+            self._whom = self._group.everyone
+            played = list(self._group.members if ranks is None else ranks)
             try:
                 check_ranks(plan, played, len(self._group.members))
                 where = usable_device(device, self._group.device)
