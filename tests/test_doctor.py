@@ -715,7 +715,7 @@ def test_alone_it_prints_a_table_of_this_host(tmp_path, capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert all(len(line) <= 90 for line in lines)
     assert lines[0].startswith("ok       versions    all")
-    assert "this needs all ranks" in "".join(lines)
+    assert "this needs a plan and all ranks" in "".join(lines)
     assert lines[-1] == "this host alone: 3 ok, 1 warning, 0 failure, 4 skipped"
 
 

@@ -168,6 +168,11 @@ def test_other_options_on_one_rank_are_refused_on_every_rank(world, options, sai
         assert said in str(answer)
 
 
+def test_what_is_no_plan_is_refused(world):
+    for answer in world.call_alike(calls.prepare, "plan.reshard", RANKS, {}):
+        assert str(answer) == "plan is a str; expected a Plan, such as Plan.load reads from a file"
+
+
 @pytest.mark.parametrize("option", ["timeout", "lost_after"])
 def test_times_that_are_not_positive_are_refused(world, option):
     for answer in world.call_alike(_rank_calls.build_with_time, PLAN, option, 0.0):

@@ -93,7 +93,8 @@ def test_a_rank_that_has_not_begun_the_call_is_given_more_time_and_named(groups)
     group.begin(met=False, positions=[0])
     waiting = group.watches[0]
     began = time.monotonic()
-    until(lambda: waiting.behind == [1, 2], 4 * BEAT_S)
+    assert waiting.behind == []
+    until(lambda: waiting.behind == [1, 2], 8 * BEAT_S)
     until(waiting.find_trouble, 3 * IDLE_PATIENCE * LOST_AFTER_S)
     assert time.monotonic() - began >= IDLE_PATIENCE * LOST_AFTER_S
     assert "rank 2 has given no sign of life" in waiting.find_trouble()

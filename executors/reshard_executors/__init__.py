@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from reshard_planner.errors import ContentsError, ExecutionError
+
 if TYPE_CHECKING:
     from reshard_executors.dtensor import Redistributor, redistribute, xferdtensor
     from reshard_executors.given import Described
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from reshard_executors.resharder import Resharder
 
 __all__ = [
+    "ContentsError",
     "Described",
+    "ExecutionError",
     "RankInfo",
     "Redistributor",
     "Refit",

@@ -12,7 +12,11 @@ from reshard_planner.ir.plan import Plan
 
 
 def check_ranks(plan: Plan, played: Sequence[int], size: int) -> None:
-    """Check that the processes of the group play every rank of the plan, once."""
+    """Check that there is a plan, and that the processes of the group play every rank of it, once."""
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"plan is a {type(plan).__name__}; expected a Plan, such as Plan.load reads from a file"
+        )
     if len(played) != size:
         raise InputError(
             f"ranks has {len(played)} entries; expected one for each of the {size} processes of the group"

@@ -119,7 +119,7 @@ class Resharder:
             problem = None if isinstance(prepared, Running) else prepared
             at = prepared.device if isinstance(prepared, Running) else self._group.device
             facts = {
-                "the digest of the plan": plan.digest,
+                "the digest of the plan": str(getattr(plan, "digest", None)),
                 "the list of ranks": str(played),
                 "the kind of device": at.type,
                 "shadow": str(shadow),
@@ -304,7 +304,8 @@ class Resharder:
         """
         self._failure = reason(error)
         if self._refit is not None or not told:
-            self._group.abort(f"it was ended by {type(error).__name__}: {self._failure}")
+            said = "" if self._failure == type(error).__name__ else f": {self._failure}"
+            self._group.abort(f"it was ended by {type(error).__name__}{said}")
         elif not self._borrowed:
             self._group.close()
         self._running = self._refit = None

@@ -116,7 +116,7 @@ class Watch:
         self._mute = False
         self._moves = self._told_moves = 0
         self._moving = b""
-        self._moved_at = 0.0
+        self._began_at = self._moved_at = 0.0
         self._gone_at: float | None = None
         self._trouble: str | None = None
         self._looked_at = self._asked_at = time.monotonic()
@@ -136,7 +136,7 @@ class Watch:
         self._names, self._calls, self._met = names, self._calls + 1, met
         if not self._failed:  # what was thought of ranks in the last call says nothing of this one
             self._trouble, self._mute = None, False
-        self._moved_at = self._looked_at = self._asked_at = now
+        self._began_at = self._moved_at = self._looked_at = self._asked_at = now
         ring = [(self._position + step) % self._size for step in range(1, RING + 1)]
         wanted = range(self._size) if self._size <= WATCH_ALL else {*peers, *ring}
         watched = tuple(sorted(set(wanted) - {self._position}))
@@ -180,8 +180,8 @@ class Watch:
 
     @property
     def behind(self) -> list[int]:
-        """Names of the watched ranks that have not begun the call that this one is in."""
-        if self._met:
+        """Names of watched ranks that had the time to begin the call that this one is in, and have not."""
+        if self._met or time.monotonic() < self._began_at + BEATS_TO_LOSE * self._beat_s:
             return []
         return [
             self._names[position]

@@ -41,8 +41,7 @@ def make_world(info: RankInfo, backend: str | None, timeout: timedelta) -> torch
         raise InputError(f"backend is {backend!r}; expected one of {', '.join(dist.Backend.backend_list)}")
     device = _take_device(info) if chosen == "nccl" else torch.device("cpu")
     try:
-        store = open_store(info, timeout)
-        _await_all(store, info, timeout)
+        store = _await_all(open_store(info, timeout), info, timeout)
         dist.init_process_group(
             chosen, store=store, rank=info.rank, world_size=info.world_size, timeout=timeout
         )
@@ -87,8 +86,8 @@ def _unconnected(info: RankInfo, why: str) -> str:
     return f"the {info.world_size} ranks did not connect at {info.address}:{info.port}: {why}"
 
 
-def _await_all(store: Store, info: RankInfo, timeout: timedelta) -> None:
-    """Wait until all ranks have come.
+def _await_all(store: Store, info: RankInfo, timeout: timedelta) -> Store:
+    """Wait until all ranks have come; a store for this world alone, as a process may start several in turn.
 
     Raises:
         RanksMissingError: naming those that have not.
@@ -97,7 +96,7 @@ def _await_all(store: Store, info: RankInfo, timeout: timedelta) -> None:
     if info.rank == 0:
         store.set(first, "")
     try:
-        meet(store, info.rank, range(info.world_size), timeout)
+        return meet(store, info.rank, range(info.world_size), timeout)[0]
     except ExecutionError as error:
         first_knows = store.check([first])
         if info.rank == 0:

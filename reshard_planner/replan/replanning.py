@@ -105,6 +105,8 @@ def _checked(without: Iterable[int], spec: ReshardSpec) -> Ranks:
         InputError: if they are not some of the spec's ranks, each once.
     """
     known, seen = frozenset(spec.ranks), set[int]()
+    if not hasattr(without, "__iter__"):
+        raise InputError(f"without is {without!r}; expected ranks, such as [3]")
     for rank in without:
         if isinstance(rank, bool) or not isinstance(rank, int) or rank not in known:
             raise InputError(

@@ -52,7 +52,7 @@ def examine_alone(here: Facts, claims: Claims | None, wish: Wish) -> Report:
         claims: what the plan expects; None without a plan.
         wish: what is wanted.
     """
-    text = "this needs all ranks; expected the same command under the launcher that will run the plan"
+    text = "this needs a plan and all ranks; expected doctor PLAN under the launcher that will run it"
     findings = [*ports.judge_alone(here.point), *judge_one(here, claims, wish), *skipped(PLANNED, text)]
     return _report(1, findings)
 

@@ -26,7 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "plan", metavar="PLAN", type=Path, help="plan file, in any of its forms, or spec file"
     )
     parser.add_argument(
-        "--without", metavar="RANKS", required=True, help="the ranks that are gone, such as 3,5-7"
+        "--without",
+        metavar="RANKS",
+        required=True,
+        action="append",
+        help="the ranks that are gone, such as 3,5-7; may be given several times",
     )
     parser.add_argument(
         "-o",
@@ -40,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Plan again, write the plan if asked, print what became of everything."""
     try:
-        gone = parse_ints(arguments.without)
+        gone = [rank for ranks in arguments.without for rank in parse_ints(ranks)]
     except ValueError as error:
         raise InputError(f"--without: {error}") from None
     path, output = arguments.plan, arguments.output
