@@ -184,7 +184,7 @@ def _agree(found: _Part | None, problem: ReshardError | None, rank: int) -> _Par
             said.setdefault(words, []).append(at)
     if said or found is None:
         texts = [
-            text if len(ranks) == len(everyone) else f"{spell_ranks(ranks)}: {text}"
+            text if ranks == [0] or len(ranks) == len(everyone) else f"{spell_ranks(ranks)}: {text}"
             for (_, text), ranks in said.items()
         ]
         raise CommandError(max(code for code, _ in said), "; ".join(texts), speaks=rank == 0)
