@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -88,6 +88,15 @@ class Box:
 
     def __str__(self) -> str:
         return "[" + ", ".join(f"{l}:{h}" for l, h in zip(self.lo, self.hi, strict=True)) + "]"
+
+
+def outside(box: Box, others: Iterable[Box]) -> list[Box]:
+    """Disjoint boxes that make up what of a box lies in none of some others."""
+    parts = [box]
+    for other in others:
+        if box.intersect(other).volume:
+            parts = [left for part in parts for left in part.without(other)]
+    return parts
 
 
 def chunk_range(lo: int, hi: int, index: int, count: int, align: int = 1) -> tuple[int, int]:

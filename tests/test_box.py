@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reshard_planner.box import Box, chunk_range
+from reshard_planner.box import Box, chunk_range, outside
 from reshard_planner.intset import format_ints, parse_ints
 
 
@@ -42,6 +42,15 @@ def test_intersection_is_that_of_the_sets(pair):
     assert elements(common) == elements(a) & elements(b)
     assert all(l <= h for l, h in zip(common.lo, common.hi, strict=True))
     assert elements(b.intersect(a)) == elements(common)
+
+
+@given(st.data(), st.integers(0, 3))
+def test_what_lies_outside_of_others_is_the_difference_of_the_sets_in_disjoint_boxes(data, ndim):
+    box = data.draw(boxes(ndim))
+    others = data.draw(st.lists(boxes(ndim), max_size=4))
+    parts = outside(box, others)
+    assert sum(part.volume for part in parts) == len(elements(box).difference(*map(elements, others)))
+    assert set().union(*map(elements, parts)) == elements(box).difference(*map(elements, others))
 
 
 @given(box_pairs())

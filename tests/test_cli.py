@@ -54,14 +54,6 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def plan(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    path = tmp_path / "plan.reshard"
-    assert main(["compile", str(spec), "-o", str(path)]) == 0
-    capsys.readouterr()
-    return path
-
-
 def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of one command."""
     code = main([str(argument) for argument in arguments])

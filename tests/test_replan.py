@@ -324,7 +324,7 @@ def test_replicas_are_incomplete_that_lost_some_elements_and_not_all_ranks(case)
             if left and missing:
                 wanted.setdefault((tuple(sorted(left)), tuple(sorted(lost))), []).append(tensor.name)
     found = find_remainder(spec, frozenset(gone)).incomplete
-    assert {(each.ranks, each.lost): list(each.tensors) for each in found} == wanted
+    assert {(each.ranks, each.gone): list(each.tensors) for each in found} == wanted
 
 
 def described(plan: rp.Plan) -> list[tuple[object, ...]]:
@@ -556,7 +556,7 @@ REPEATED = rp.Layout.stored(
 )
 def test_replicas_that_lost_a_part_are_named(layout, gone, incomplete):
     found = rp.replan(spec_of(tensor(ROWS.src[0], layout)), gone).incomplete
-    assert [(each.ranks, each.lost) for each in found] == incomplete
+    assert [(each.ranks, each.gone) for each in found] == incomplete
     assert all(each.tensors == ("w",) for each in found)
 
 
@@ -615,7 +615,7 @@ def test_replicas_are_known_wherever_their_buffers_are():
     one = find_remainder(spec, frozenset([9]))
     assert [own.at for entry in one.spec.tensors[0].dst[1].storage.entries for own in entry] == [1, 0, 0]
     assert one.spec.tensors[0].dst[1].placements
-    [(left, lost)] = [(each.ranks, each.lost) for each in find_remainder(one.spec, {6}).incomplete]
+    [(left, lost)] = [(each.ranks, each.gone) for each in find_remainder(one.spec, {6}).incomplete]
     assert (left, lost) == ((7,), (6,))
 
 

@@ -19,8 +19,8 @@ from reshard_planner.spec import ReshardSpec
 ENDLESS = timedelta(days=1)
 """A timeout for what somebody else watches."""
 
-HOSTS = "their hosts"
-"""What :func:`agree_on_hosts` compares."""
+HOSTS = "compare their hosts"
+"""What ranks meet for in :func:`agree_on_hosts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def agree(
     device: torch.device,
     facts: Mapping[str, str],
     error: ReshardError | None,
-    what: str,
+    purpose: str,
     number: int = 0,
 ) -> Agreement:
     """Compare facts over all ranks of a group; collective over it.
@@ -53,7 +53,7 @@ def agree(
         device: where the hashes are exchanged.
         facts: what must be equal on all ranks, by name; the names must be the same everywhere.
         error: why this rank cannot go on, if it cannot.
-        what: what is compared, for the error of ranks that do not meet.
+        purpose: what the ranks meet to do, for the error if they do not.
         number: something of which all ranks learn the largest, 0 or more.
 
     Returns:
@@ -66,7 +66,7 @@ def agree(
     words = [hash_of("" if error is None else repr(error)), *(hash_of(fact) for fact in facts.values())]
     exchanged = torch.tensor([number, *words, *(-word for word in words)], dtype=torch.int64, device=device)
     everyone: list[tuple[str, str, dict[str, str]] | None] = [None] * dist.get_world_size(group)
-    with meeting_to_compare(what):
+    with meeting_to(purpose):
         dist.all_reduce(exchanged, op=dist.ReduceOp.MAX, group=group)
         most_number, *ends = exchanged.tolist()
         most, negated_least = ends[: len(words)], ends[len(words) :]
@@ -77,13 +77,13 @@ def agree(
     return Agreement(_disagreement([said for said in everyone if said is not None]), most_number)
 
 
-def add_up(group: dist.ProcessGroup, sums: torch.Tensor, what: str) -> list[int]:
+def add_up(group: dist.ProcessGroup, sums: torch.Tensor, purpose: str) -> list[int]:
     """Add numbers over all ranks, modulo 2 to the 64th; collective, and without a timeout of its own.
 
     Args:
         group: whose ranks.
         sums: this rank's numbers, int64, shape (n,); overwritten.
-        what: what is compared, for the error of ranks that do not meet.
+        purpose: what the ranks meet to do, for the error if they do not.
 
     Raises:
         ExecutionError: if the ranks do not meet.
@@ -91,28 +91,28 @@ def add_up(group: dist.ProcessGroup, sums: torch.Tensor, what: str) -> list[int]
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp(dist.ReduceOp.SUM)
     options.timeout = ENDLESS
-    with meeting_to_compare(what):
+    with meeting_to(purpose):
         group.allreduce([sums], options).wait()
         found: list[int] = sums.tolist()
     return found
 
 
 @contextlib.contextmanager
-def meeting_to_compare(what: str) -> Iterator[None]:
+def meeting_to(purpose: str) -> Iterator[None]:
     """Turn what a backend raises where ranks do not meet into an ExecutionError.
 
     Args:
-        what: the ranks compare.
+        purpose: what they meet to do, such as ``compare their plans``.
     """
     try:
         yield
     except (RuntimeError, ValueError) as failure:  # the latter for a group that has been destroyed
-        raise ExecutionError(f"{not_met(what)}: {reason(failure)}") from failure
+        raise ExecutionError(f"{not_met(purpose)}: {reason(failure)}") from failure
 
 
-def not_met(what: str) -> str:
-    """What is said of ranks that do not meet to compare something."""
-    return f"the ranks did not meet to compare {what}"
+def not_met(purpose: str) -> str:
+    """What is said of ranks that do not meet to do something."""
+    return f"the ranks did not meet to {purpose}"
 
 
 def agree_on_hosts(
@@ -140,7 +140,7 @@ def agree_on_hosts(
     hashes = torch.zeros(len(played), dtype=torch.int64, device=device)
     hashes[group.rank()] = hash_of(name)
     names: list[str] = [""] * len(played)
-    with meeting_to_compare(HOSTS):
+    with meeting_to(HOSTS):
         dist.all_reduce(hashes, op=dist.ReduceOp.MAX, group=group)
         mixed = find_mixed(domain_of, hashes.tolist())
         if mixed is None:

@@ -264,7 +264,7 @@ class Redistributor:
 
     @contextlib.contextmanager
     def _closing(self) -> Iterator[None]:
-        """Close after an error that leaves the group broken, or ranks in different states."""
+        """Close after an error that leaves the group dead, or ranks in different states."""
         try:
             yield
         except InputError:  # all ranks have agreed, and nothing has moved

@@ -65,9 +65,15 @@ def position_in(group: dist.ProcessGroup | None) -> int:
     return int(dist.get_rank() if group is None else group.rank())
 
 
+def _given(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """The group itself, and the world's for None."""
+    found: dist.ProcessGroup = c10d._get_default_group() if group is None else group  # noqa: SLF001 - no other
+    return found
+
+
 def private_store(group: dist.ProcessGroup | None) -> Store:
     """The store of a group, over a connection of its own, so that a call that waits holds no other one up."""
-    parent: dist.ProcessGroup = c10d._get_default_group() if group is None else group  # noqa: SLF001 - no other
+    parent = _given(group)
     store: Any = c10d._world.pg_map[parent][1]  # noqa: SLF001 - nothing else tells
     found: Store = store.clone()
     return found
@@ -89,7 +95,7 @@ def make_private_group(group: dist.ProcessGroup | None, name: str, timeout: time
     Raises:
         RuntimeError: if the ranks do not connect within the timeout.
     """
-    parent: dist.ProcessGroup = c10d._get_default_group() if group is None else group  # noqa: SLF001 - no other
+    parent = _given(group)
     prefix = JOINT if parent.group_name.startswith(JOINT) else "reshard-"
     store = c10d._world.pg_map[parent][1]  # noqa: SLF001 - see above
     ranks = list(c10d._world.pg_group_ranks[parent])  # noqa: SLF001 - see above
@@ -304,6 +310,6 @@ def _check_claims(store: Store, rank: int, world_size: int) -> None:
 
 def group_device(group: dist.ProcessGroup | None) -> torch.device:
     """The device that a group of this backend moves: the current CUDA device for NCCL, else the CPU."""
-    if "nccl" in dist.get_backend_config(group):
+    if backend_of(group) == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")

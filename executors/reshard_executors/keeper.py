@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import HOSTS, meeting_to_compare, not_met
+from reshard_executors.agreement import HOSTS, meeting_to, not_met
 from reshard_executors.private import PrivateGroup, Waiting
 from reshard_executors.resharder import Resharder
 from reshard_executors.sharing import CALLS, Facts, Sharing
@@ -21,8 +21,8 @@ from reshard_planner.spec import TensorSpec
 Key: TypeAlias = tuple[str, ...]
 """What tells the plans of a keeper apart."""
 
-SETTINGS: Final = "their settings"
-"""What the ranks of a keeper compare first."""
+SETTINGS: Final = "compare their settings"
+"""What the ranks of a keeper meet for first."""
 
 
 class Keeper:
@@ -119,7 +119,7 @@ class Keeper:
             destination: likewise.
 
         Raises:
-            ReshardError: as :meth:`Resharder.run` does; after an :class:`ExecutionError` the group is broken.
+            ReshardError: as :meth:`Resharder.run` does; after an :class:`ExecutionError` the group is dead.
         """
         tensor, resharder = self._kept[key]
         sides = [{} if local is None else {tensor.name: local} for local in (source, destination)]
@@ -145,6 +145,6 @@ def _compare_hosts(group: dist.ProcessGroup, waiting: Waiting) -> list[str]:
     """The name of every rank's host."""
     waiting.begin(lambda: not_met(HOSTS))
     names: list[str] = [""] * group.size()
-    with meeting_to_compare(HOSTS):
+    with meeting_to(HOSTS):
         dist.all_gather_object(names, socket.gethostname(), group=group)
     return names

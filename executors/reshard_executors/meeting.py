@@ -10,6 +10,7 @@ from typing import Final
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
+from reshard_executors.agreement import not_met
 from reshard_executors.spelling import spell_ranks
 from reshard_executors.watch import RANKS_PER_BEAT, first_sign
 from reshard_planner.errors import ExecutionError
@@ -17,6 +18,9 @@ from reshard_planner.errors import ExecutionError
 FIRST_PAUSE_S: Final = 0.005
 LAST_PAUSE_S: Final = 0.1
 """From one look to the next: first the one, then more and more, at most the other; more in large groups."""
+
+MAKE: Final = "make a group"
+"""What ranks meet to do here."""
 
 ALL_CAME: Final = "all came"
 GIVEN_UP: Final = "given up"
@@ -52,11 +56,11 @@ def meet(store: Store, position: int, names: Sequence[int], timeout: timedelta) 
     while not here.check([ALL_CAME]):
         if here.check([GIVEN_UP]):
             missing = here.get(GIVEN_UP).decode(errors="replace")
-            raise ExecutionError(f"the ranks did not meet to make a group: {missing}")
+            raise ExecutionError(f"{not_met(MAKE)}: {missing}")
         if time.monotonic() > until:
             missing = f"{_missing(here, names)} within {timeout.total_seconds():g} s"
             here.set(GIVEN_UP, missing)
-            raise ExecutionError(f"the ranks did not meet to make a group: {missing}")
+            raise ExecutionError(f"{not_met(MAKE)}: {missing}")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LAST_PAUSE_S * max(1.0, len(names) / RANKS_PER_BEAT))
     return here, here.get("name").decode()

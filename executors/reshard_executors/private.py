@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import Agreement, agree, not_met, reason
+from reshard_executors.agreement import Agreement, agree, meeting_to, not_met, reason
 from reshard_executors.groups import (
     abort_group,
     backend_of,
@@ -33,12 +33,15 @@ from reshard_executors.groups import (
     private_store,
 )
 from reshard_executors.lane import Lane, Ticket
-from reshard_executors.meeting import meet
+from reshard_executors.meeting import MAKE, meet
 from reshard_executors.spelling import spell_ranks_have
 from reshard_executors.watch import SILENCE, STORE_GONE, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 T = TypeVar("T")
+
+BEGIN: Final = "begin a call"
+"""What the ranks meet to do."""
 
 TICK_S: Final = 0.2
 """How often a waiting caller looks at the watch, in seconds."""
@@ -142,7 +145,7 @@ class PrivateGroup:
         self._held.at_exit = partial(_end_with_process, self._lane, self._held)
         atexit.register(self._held.at_exit)
         self._waiting = Waiting(self._held)
-        self._waiting.begin(lambda: "the ranks did not meet to make a group")
+        self._waiting.begin(lambda: not_met(MAKE))
         made = partial(_make, self._held, parent, self.position, self.members, timeout, lost_after)
         self.wait(self._lane.ask(made))
 
@@ -153,7 +156,7 @@ class PrivateGroup:
 
     def agree(
         self,
-        what: str,
+        purpose: str,
         facts: Mapping[str, str],
         problem: ReshardError | None = None,
         number: int = 0,
@@ -170,8 +173,8 @@ class PrivateGroup:
         """
 
         def meet(group: dist.ProcessGroup, waiting: Waiting) -> Agreement:
-            waiting.begin(lambda: not_met(what))
-            return agree(group, self.device, facts, problem, what, number)
+            waiting.begin(lambda: not_met(purpose))
+            return agree(group, self.device, facts, problem, purpose, number)
 
         agreement = self.wait(self.ask(meet, whom))
         if agreement.error is not None:
@@ -193,7 +196,7 @@ class PrivateGroup:
             raise ExecutionError(f"the process group is closed: {self._failure or 'expected a new one'}")
         whom = whom or self.everyone
         watch.begin(whom.names, whom.peers, met=whom.met)
-        self._waiting.begin(lambda: "the ranks did not meet to begin a call")
+        self._waiting.begin(lambda: not_met(BEGIN))
         return self._lane.ask(partial(self._work, work, group, self._waiting, watch))
 
     @staticmethod
@@ -223,10 +226,10 @@ class PrivateGroup:
         except InputError:
             raise
         except ExecutionError as error:
-            forget_frames(error)
+            _forget_frames(error)
             raise ExecutionError(self._fail(str(error), find_silent=True)) from error.__cause__
         except Exception as error:
-            forget_frames(error)
+            _forget_frames(error)
             text = f"{self._waiting.text}: {type(error).__name__}: {reason(error)}"
             raise ExecutionError(self._fail(text)) from error
         except BaseException as error:
@@ -254,23 +257,23 @@ class PrivateGroup:
     def _fail(self, text: str, *, find_silent: bool = False) -> str:
         """Tell the other ranks, and die; what failed, and what is known of the cause."""
         watch = self._held.watch
-        causes = []
+        said = [text]
         try:
             if watch is not None:
                 if watch.behind:
-                    causes.append(f"{spell_ranks_have(watch.behind)} not come")
-                first = watch.announce("; ".join([text, *causes]))
+                    said.append(f"{spell_ranks_have(watch.behind)} not come")
+                first = watch.announce("; ".join(said))
                 if first is not None and first not in text:
-                    causes.append(f"before that, {first}")
+                    said.append(f"before that, {first}")
                 _interrupt(self._held)
                 silent = watch.find_silent() if find_silent and SILENCE not in text else []
                 if silent:
-                    causes.append(f"{spell_ranks_have(silent)} {SILENCE}")
+                    said.append(f"{spell_ranks_have(silent)} {SILENCE}")
                 if watch.gone and STORE_GONE not in text:
-                    causes.append(STORE_GONE)
+                    said.append(STORE_GONE)
         finally:
-            self._die("; ".join([text, *causes]))
-        return "; ".join([text, *causes])
+            self._die("; ".join(said))
+        return "; ".join(said)
 
     def abort(self, why: str) -> None:
         """Die, and tell the other ranks why. Nothing happens if the group is dead or closed."""
@@ -316,14 +319,12 @@ def _make(
     lost_after: timedelta,
 ) -> None:
     """Meet, begin to watch, and connect; in the lane."""
-    try:
+    with meeting_to(MAKE):
         store, name = meet(private_store(parent), position, members, timeout)
         held.watch = Watch(store, position, len(members), lost_after.total_seconds())
         held.watch.begin(members, (), met=True)
         held.backend = backend_of(parent)
         held.group = make_private_group(parent, name, timeout)
-    except RuntimeError as failure:
-        raise ExecutionError(f"the ranks did not meet to make a group: {reason(failure)}") from failure
 
 
 def _interrupt(held: _Held) -> None:
@@ -374,7 +375,7 @@ def _give_back(held: _Held) -> None:
         atexit.unregister(held.at_exit)
 
 
-def forget_frames(error: BaseException) -> None:
+def _forget_frames(error: BaseException) -> None:
     """Clear the frames that an error of the lane keeps alive, and with them tensors and groups."""
     seen: BaseException | None = error
     while seen is not None:

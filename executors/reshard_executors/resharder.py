@@ -32,9 +32,9 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT: Final = timedelta(minutes=5)
 LOST_AFTER: Final = timedelta(seconds=10)
 
-PLANS: Final = "their plans"
-TENSORS: Final = "their tensors"
-"""What the ranks meet to compare."""
+PLANS: Final = "compare their plans"
+TENSORS: Final = "compare their tensors"
+"""What the ranks meet to do."""
 
 TO_MOVE: Final = "the list of tensors to move"
 VERSION: Final = "the version"
@@ -242,10 +242,8 @@ class Resharder:
         try:
             check_version(version)
             names = names_of(tensors)
-            with (
-                running.on_stream(),
-                torch.inference_mode(mode=False),
-            ):  # the lane writes it without that mode
+            # the lane, which writes what is made here, is not in that mode
+            with running.on_stream(), torch.inference_mode(mode=False):
                 run = running.program.bind(sources, destinations, names)
         except InputError as error:
             problem = error

@@ -23,8 +23,8 @@ from reshard_planner.errors import ContentsError, ExecutionError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import ReshardSpec
 
-END: Final = "how the run ended"
-"""What the ranks meet to compare."""
+END: Final = "compare how the run ended"
+"""What the ranks meet to do in the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import hash_of, meeting_to_compare
+from reshard_executors.agreement import hash_of, meeting_to
 from reshard_executors.jobs import named_error
 from reshard_planner.errors import InputError, ReshardError
 
 Facts: TypeAlias = dict[str, str]
 """What a rank knows of a call, as text by name."""
 
-CALLS = "tensors"
-"""What :meth:`Sharing.share` compares."""
+CALLS = "compare tensors"
+"""What ranks meet for in :meth:`Sharing.share`."""
 
 MOST_KNOWN = 4096
 """Calls that are remembered; then all are forgotten, and shared anew when they come."""
@@ -65,7 +65,7 @@ class Sharing:
         code = hash_of(json.dumps(guess, sort_keys=True)) if ready else -1
         bounds = torch.tensor([code, -code, not ready], dtype=torch.int64, device=self._device)
         everyone: list[_Said | None] = [None] * dist.get_world_size(group)
-        with meeting_to_compare(CALLS):
+        with meeting_to(CALLS):
             dist.all_reduce(bounds, op=dist.ReduceOp.MAX, group=group)
             most, negated_least, unready = bounds.tolist()
             if most == -negated_least and not unready:

@@ -40,7 +40,7 @@ def describe(found: Replan) -> str:
         lines += _listed(found.unneeded)
     for each in found.incomplete:
         lines.append(
-            f"incomplete: destination {_ranks(each.ranks)}, which lost {_ranks(each.lost)}, lacks parts of"
+            f"incomplete: destination {_ranks(each.ranks)}, which lost {_ranks(each.gone)}, lacks parts of"
             f" {format_count(len(each.tensors), 'tensor')}"
         )
         lines += _listed(each.tensors)

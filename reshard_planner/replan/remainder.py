@@ -24,12 +24,12 @@ class Incomplete:
 
     Attributes:
         ranks: those of its ranks that are left, ascending.
-        lost: those that are gone, ascending.
+        gone: those that are gone, ascending.
         tensors: names of the tensors that it does not have all of.
     """
 
     ranks: Ranks
-    lost: Ranks
+    gone: Ranks
     tensors: tuple[str, ...]
 
 
@@ -143,5 +143,5 @@ def _incomplete(spec: ReshardSpec, gone: frozenset[int]) -> Iterator[Incomplete]
                 known[key] = find_incomplete(layout, tensor.shape, gone)
             for replica in known[key]:
                 found.setdefault(replica, {})[tensor.name] = None
-    for (ranks, lost), names in found.items():
-        yield Incomplete(ranks, lost, tuple(names))
+    for (ranks, without), names in found.items():
+        yield Incomplete(ranks, without, tuple(names))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.atoms import Ranks
-from reshard_planner.box import Box
+from reshard_planner.box import Box, outside
 from reshard_planner.layout import Layout, Tiling
 
 Ints = NDArray[np.int64]
@@ -37,9 +37,9 @@ def find_incomplete(
     found = []
     for number in np.unique(replica[dead]).tolist():
         own = replica == number
-        left, lost = tiling.ranks[own & ~dead].tolist(), tiling.ranks[own & dead].tolist()
-        if left and _lacks(tiling, left, lost):
-            found.append((tuple(sorted(left)), tuple(sorted(lost))))
+        left, absent = tiling.ranks[own & ~dead].tolist(), tiling.ranks[own & dead].tolist()
+        if left and _lacks(tiling, left, absent):
+            found.append((tuple(sorted(left)), tuple(sorted(absent))))
     return tuple(found)
 
 
@@ -70,11 +70,11 @@ def _repeats(alike: Ints, axis: int, step: int) -> bool:
     return np.array_equal(line[step:], line[:-step])
 
 
-def _lacks(tiling: Tiling, left: list[int], lost: list[int]) -> bool:
+def _lacks(tiling: Tiling, left: list[int], absent: list[int]) -> bool:
     """Whether some ranks store elements that some others do not."""
     kind = dict(zip(tiling.ranks.tolist(), tiling.alike.tolist(), strict=True))
     remain = {kind[rank]: rank for rank in left}
-    wanted = {kind[rank]: rank for rank in lost if kind[rank] not in remain}
+    wanted = {kind[rank]: rank for rank in absent if kind[rank] not in remain}
     missing = [box for rank in wanted.values() for box, _ in tiling.joined(rank)]
     stored = [box for rank in remain.values() for box, _ in tiling.joined(rank)] if missing else []
     if not stored:
@@ -83,14 +83,6 @@ def _lacks(tiling: Tiling, left: list[int], lost: list[int]) -> bool:
     hi = np.array([box.hi for box in stored], dtype=np.int64)
     for box in missing:
         near = np.flatnonzero((lo < box.hi).all(axis=1) & (hi > box.lo).all(axis=1))
-        if _rest(box, [stored[at] for at in near.tolist()]):
+        if outside(box, [stored[at] for at in near.tolist()]):
             return True
     return False
-
-
-def _rest(box: Box, others: list[Box]) -> list[Box]:
-    """What of a box lies in no other."""
-    parts = [box]
-    for other in others:
-        parts = [rest for part in parts for rest in part.without(other)]
-    return parts

@@ -8,9 +8,8 @@ within each domain. Each rank keeps it in scratch and copies its tiles out.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 
-from reshard_planner.box import Box
+from reshard_planner.box import Box, outside
 from reshard_planner.demand import Geometry
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.routing.forest import NO_TILE, ROOT, Forest, ForestBuilder
@@ -62,7 +61,7 @@ class _Broadcast:
                     own.setdefault(box, []).append(rank)
             for box, ranks in own.items():
                 # shards of one layout are disjoint, boxes of storage may overlap
-                for part in _outside(box, found) if number or self.stored else [box]:
+                for part in outside(box, found) if number or self.stored else [box]:
                     found[part] = ranks
         return found
 
@@ -115,15 +114,6 @@ class _Broadcast:
                 " only the strategy optimal uses a neighbour's NIC"
             )
         arrival[dst] = self.forest.add(piece, parent, src, dst, medium, role, NO_TILE)
-
-
-def _outside(box: Box, others: Iterable[Box]) -> list[Box]:
-    """The parts of a box that lie in none of some others."""
-    parts = [box]
-    for other in others:
-        if box.intersect(other).volume:
-            parts = [left for part in parts for left in part.without(other)]
-    return parts
 
 
 STRATEGY = Strategy(

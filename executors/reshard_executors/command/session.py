@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from reshard_executors.agreement import reason
+from reshard_executors.agreement import meeting_to, reason
 from reshard_executors.check import first_difference
 from reshard_executors.checkpoint import open_values
 from reshard_executors.command.exits import DONE, FAILED, TRY_AGAIN, CommandError, code_of
@@ -176,7 +175,7 @@ def _agree(found: _Part | None, problem: ReshardError | None, rank: int) -> _Par
         CommandError: the same on all ranks, if some cannot.
     """
     everyone: list[tuple[int, str] | None] = [None] * dist.get_world_size()
-    with _meeting("to begin"):
+    with meeting_to("begin"):
         dist.all_gather_object(everyone, None if problem is None else (code_of(problem), str(problem)))
     said: dict[tuple[int, str], list[int]] = {}
     for at, words in enumerate(everyone):
@@ -267,7 +266,7 @@ def _conclude(plan: Plan, report: RankReport, info: RankInfo, conclude: Conclude
     reports: list[RankReport | None] = [None] * info.world_size
     code = [FAILED]
     unprinted: Exception | None = None
-    with _meeting("to report"):
+    with meeting_to("report"):
         dist.gather_object(report, reports if first else None, dst=0)
     if first:
         try:
@@ -275,20 +274,11 @@ def _conclude(plan: Plan, report: RankReport, info: RankInfo, conclude: Conclude
         except (PrintError, OSError) as error:  # which others have to hear of, too
             unprinted = error
             code = [DONE] if isinstance(error, PrintError) and error.unwanted else code
-    with _meeting("to end"):
+    with meeting_to("end"):
         dist.broadcast_object_list(code, src=0)
     if unprinted is not None:
         raise unprinted
     return code[0]
-
-
-@contextmanager
-def _meeting(purpose: str) -> Iterator[None]:
-    """Say of ranks that do not meet what for."""
-    try:
-        yield
-    except RuntimeError as failure:
-        raise ExecutionError(f"the ranks did not meet {purpose}: {reason(failure)}") from failure
 
 
 def has_voice() -> bool:

@@ -94,7 +94,7 @@ def to_dict(found: Replan) -> dict[str, Any]:
         ],
         "unneeded": list(found.unneeded),
         "incomplete": [
-            {"ranks": list(each.ranks), "lost": list(each.lost), "tensors": list(each.tensors)}
+            {"ranks": list(each.ranks), "gone": list(each.gone), "tensors": list(each.tensors)}
             for each in found.incomplete
         ],
         "plan": None if found.plan is None else plan_summary(found.plan),
