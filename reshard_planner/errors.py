@@ -27,6 +27,11 @@ ReshardError
 """
 
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
 class ReshardError(Exception):
     """Base class of all errors raised on purpose; its text is one clear sentence."""
 
@@ -116,7 +121,16 @@ class DigestError(VerificationError):
 
 
 class ExecutionError(ReshardError):
-    """A run failed or delivered a wrong element."""
+    """A run failed or delivered a wrong element.
+
+    Attributes:
+        lost: ranks of the plan that are known to be lost, ascending: without a sign of life, cut off, or no
+            longer in the group; not those that failed and live. ``replan`` takes them as ``without``.
+    """
+
+    def __init__(self, text: str = "", *, lost: Iterable[int] = ()) -> None:
+        super().__init__(text)
+        self.lost = tuple(sorted(set(lost)))
 
 
 class ContentsError(ExecutionError):

@@ -267,6 +267,7 @@ def _live(case: Case, rank: int, port: int, pipe: Connection) -> None:
         at = time.monotonic()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         said.kind, said.text = type(error).__name__, str(error)
+        said.lost = getattr(error, "lost", ())
         if built is not None:
             built.__exit__(type(error), error, None)
         struck = said.kind
@@ -332,6 +333,7 @@ def _again(
         dist.barrier()
     except Exception as error:  # noqa: BLE001 - the test shows it
         said.kind, said.text = type(error).__name__, str(error)
+        said.lost = getattr(error, "lost", ())
     said.untrue = tensors.untrue(said.versions)
     pipe.send((time.monotonic(), said))
     pipe.poll(PATIENCE_S)

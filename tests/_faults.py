@@ -69,6 +69,7 @@ class Said:
     untrue: str = ""
     threads: list[str] = field(default_factory=list)
     world_sum: float | None = None
+    lost: tuple[int, ...] = ()
 
 
 @dataclass

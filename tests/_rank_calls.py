@@ -469,7 +469,7 @@ def build_and_drop(_: State, plan: rp.Plan, times: int) -> tuple[int, int]:
     return tuple(late - early for early, late in zip(*found, strict=True))
 
 
-def build_with_time(_: State, plan: rp.Plan, option: str, seconds: float) -> None:
-    """Build with one time set to some seconds."""
-    with Resharder(plan, **{option: timedelta(seconds=seconds)}):
+def build_with(_: State, plan: rp.Plan, options: Any) -> None:
+    """Build with some options."""
+    with Resharder(plan, **options):
         pass

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
+import os
+import threading
 import time
-from collections.abc import Sequence
+from _thread import interrupt_main
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -103,6 +107,81 @@ def leave(state: State, sources: Arrays, leaver: int) -> Any:
     with contextlib.suppress(InputError), resharder:
         raise InputError("a fault of the test")
     return None
+
+
+def leave_alone(state: State, sources: Arrays, leaver: int, how: str) -> Any:
+    """Run, but on one rank leave the group without a word; the others say what they hear, and who is lost."""
+    if state["refits"][2] == leaver:
+        if how == "by closing it":
+            state["refits"][0].close()
+        del state["refits"]
+        gc.collect()
+        return None
+    try:
+        return refit(state, sources, None, None)
+    except ExecutionError as error:
+        return str(error), error.lost
+
+
+def wait_in_threads(state: State, sources: Arrays) -> list[Any]:
+    """Start a run; several threads wait for it, and one closes the Resharder; what they get."""
+    resharder, plan, mine, kept = state["refits"]
+    refit = resharder.start(as_tensors(plan, "src", sources, mine), as_tensors(plan, "dst", kept, mine))
+    found: list[Any] = []
+
+    def get(what: Callable[[], Any]) -> None:
+        try:
+            found.append(what())
+        except ExecutionError as error:
+            found.append(str(error))
+
+    threads = [
+        threading.Thread(target=get, args=(what,)) for what in (refit.wait, refit.wait, resharder.close)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def interrupt_while_building(state: State, plan: rp.Plan, victim: int, late: int) -> Any:
+    """Build; one rank is interrupted while it waits for one that comes late. What they raise, and when."""
+    began = time.monotonic()
+    if state["rank"] == late:
+        time.sleep(2)
+    if state["rank"] == victim:
+        threading.Timer(0.5, interrupt_main).start()
+    try:
+        Resharder(plan, timeout=timedelta(seconds=20))
+    except (ExecutionError, KeyboardInterrupt) as error:
+        return type(error).__name__, str(error), time.monotonic() - began
+    return None
+
+
+def fork_and_refit(state: State, sources: Arrays, forker: int) -> Any:
+    """Refit, after one rank has forked a process that tries to, closes and drops all it has, and ends.
+
+    The rank says what came of that.
+    """
+    said = None
+    if state["refits"][2] == forker:
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                refit(state, sources, None, None)
+            except ExecutionError as error:
+                os.write(theirs, str(error).encode())
+            state.pop("refits")[0].close()
+            gc.collect()
+            atexit._run_exitfuncs()  # noqa: SLF001 - as the end of a process does
+            os._exit(0)
+        os.close(theirs)
+        os.waitpid(child, 0)
+        said = os.read(ours, 1000).decode()
+        os.close(ours)
+    return said, refit(state, sources, None, None)["record"].version
 
 
 def fail_and_keep(state: State, plan: rp.Plan, sources: Arrays, victim: int) -> tuple[int, int]:

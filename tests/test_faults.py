@@ -129,6 +129,9 @@ def assert_survived(case, outcome):
             unnamed = case.victim == 0 and not case.store_apart
             unnamed |= case.fault == "interrupt" and case.point is None  # it may not have begun to listen
             assert f"rank {case.victim}" in said.text or unnamed or rank == case.victim, said.text
+            if rank != case.victim:
+                assert set(said.lost) <= {case.victim}, said.text
+                assert said.lost or unnamed or case.fault not in ("kill", "exit", "stop"), said.text
         if case.fault in ALL_LIVE:
             assert said.world_sum == len(outcome.said)
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import _rank_calls
@@ -136,9 +137,10 @@ def test_a_rank_that_knows_a_higher_version_raises_that_of_all(world):
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (0, "version is 0; expected an integer of at least 1"),
-        (True, "version is True; expected an integer of at least 1"),
-        ("7", "version is '7'; expected an integer of at least 1"),
+        (0, "version is 0; expected an integer from 1 to 4611686018427387904"),
+        (True, "version is True; expected an integer from 1 to 4611686018427387904"),
+        (2**63, f"version is {2**63}; expected an integer from 1 to 4611686018427387904"),
+        ("7", "version is '7'; expected an integer from 1 to 4611686018427387904"),
         (5, "the version is None on rank 0 of the group, but 5 on rank 3"),
     ],
 )
@@ -158,7 +160,10 @@ def test_a_wrong_version_on_one_rank_is_refused_on_every_rank(world, version, sa
     [
         ({"shadow": True}, "shadow is False on rank 0 of the group, but True on rank 2"),
         ({"checksums": True}, "checksums is False on rank 0 of the group, but True on rank 2"),
-        ({"versions": {"a": -1}}, "versions has -1 for 'a'; expected an integer of at least 0, or None"),
+        (
+            {"versions": {"a": -1}},
+            "versions has -1 for 'a'; expected an integer from 0 to 4611686018427387904, or None",
+        ),
         ({"versions": 3}, "versions is a int; expected a mapping of names"),
     ],
 )
@@ -174,10 +179,81 @@ def test_what_is_no_plan_is_refused(world):
 
 
 @pytest.mark.parametrize("option", ["timeout", "lost_after"])
-def test_times_that_are_not_positive_are_refused(world, option):
-    for answer in world.call_alike(_rank_calls.build_with_time, PLAN, option, 0.0):
+@pytest.mark.parametrize("time", [timedelta(), timedelta.max, 5, "5 s"])
+def test_a_wrong_time_on_one_rank_is_refused_and_all_others_hear_of_it_at_once(world, option, time):
+    options = [({option: time} if rank == 2 else {}) for rank in RANKS]
+    said = f"{option} is {time!r}; expected a timedelta above 0 and up to 7 days"
+    for rank, answer in enumerate(world.call(_rank_calls.build_with, [(PLAN, each) for each in options])):
+        if rank == 2:
+            assert isinstance(answer, InputError)
+            assert str(answer) == said
+        else:
+            assert str(answer) == f"the ranks did not meet to make a group: rank 2: {said}"
+
+
+def test_integers_of_numpy_are_integers(world):
+    ranks = np.arange(WORLD)
+    options = {"versions": {"a": np.int64(4)}, "latest_version": np.uint8(6)}
+    unless_error(world.call_alike(calls.prepare, PLAN, ranks, options))
+    for answer in unless_error(refit(world, version=np.int32(9))):
+        assert answer["record"].version == 9
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        (5, "ranks is 5; expected a list of one integer per process of the group"),
+        ("0123", "ranks has the entry '0'; expected an integer"),
+        ([0, 1, 2, 3.0], "ranks has the entry 3.0; expected an integer"),
+        ([0, 1, 2, np.array([3, 4])], "ranks has the entry array([3, 4]); expected an integer"),
+    ],
+)
+def test_what_is_no_list_of_ranks_is_refused_on_every_rank(world, ranks, said):
+    options = [({"ranks": ranks} if rank == 1 else {}) for rank in RANKS]
+    for answer in world.call(_rank_calls.build_with, [(PLAN, each) for each in options]):
         assert isinstance(answer, InputError)
-        assert f"{option} is datetime.timedelta(0); expected a positive timedelta" in str(answer)
+        assert str(answer) == said
+
+
+@pytest.mark.parametrize("how", ["by closing it", "by dropping it"])
+def test_a_rank_that_leaves_alone_is_named_and_counted_as_lost_by_all_others(world, how):
+    prepared(world)
+    held = sources(SPEC)
+    answers = world.call(calls.leave_alone, [(held.get(rank, {}), 3, how) for rank in RANKS])
+    assert answers.pop() is None
+    for said, lost in answers:
+        assert "rank 3 has left the group" in said
+        assert lost == (3,)
+
+
+def test_several_threads_may_wait_for_a_run_and_close_meanwhile(world):
+    prepared(world)
+    held = sources(SPEC)
+    for answer in unless_error(world.call(calls.wait_in_threads, [(held.get(rank, {}),) for rank in RANKS])):
+        *records, closed = sorted(answer, key=lambda each: each is None)
+        assert closed is None
+        assert [record.version for record in records] == [1, 1]
+
+
+def test_an_interrupt_while_ranks_meet_is_told_to_the_others_at_once(world):
+    unless_error(world.call_alike(calls.close))
+    answers = world.call_alike(calls.interrupt_while_building, PLAN, 3, 2)
+    assert answers.pop()[0] == "KeyboardInterrupt"
+    for kind, said, after_s in answers:
+        assert kind == "ExecutionError"
+        assert said.startswith("the ranks did not meet to make a group: rank 3: ")
+        assert said.endswith("KeyboardInterrupt")
+        assert after_s < 10
+
+
+def test_a_forked_process_can_do_nothing_to_the_resharder_of_its_parent(world):
+    prepared(world)
+    held = sources(SPEC)
+    unless_error(refit(world))
+    answers = world.call(calls.fork_and_refit, [(held.get(rank, {}), 1) for rank in RANKS])
+    for rank, (said, version) in enumerate(unless_error(answers)):
+        assert version == 2
+        assert (said is not None and "this process was forked" in said) == (rank == 1)
 
 
 @pytest.mark.parametrize("shadow", [False, True])
@@ -221,9 +297,13 @@ EXITS = {
     "with a run in flight": "",
     "after destroying the world": "",
     "by dropping it": "",
-    "by a failure in a world that is destroyed": "LocalShapeError\n",
+    "by a run in a world that is destroyed": (
+        "the process group was destroyed with the world; expected destroy_process_group after closing"
+        " what uses it\n"
+    ),
     "by an error that is kept": "",
     "by a wait that fails": "",
+    "by ending before another": "named (1,)\n",
 }
 
 
@@ -238,7 +318,9 @@ def exits(tmp_path_factory):
 
 @pytest.mark.parametrize("how", EXITS)
 def test_a_process_ends_well_however_it_leaves_its_resharder(exits, how):
-    assert exits[how] == [[0, EXITS[how], ""]] * 2
+    first, *others = exits[how]
+    assert first == [0, EXITS[how], ""]
+    assert others == [[0, "" if "before another" in how else EXITS[how], ""]]
 
 
 @pytest.mark.soak

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from reshard_executors.watch import BEAT_S, IDLE_PATIENCE, RING, WATCH_ALL, Watch, first_sign
+from reshard_executors.watch import BEAT_S, DEAD, IDLE_PATIENCE, RING, WATCH_ALL, Watch, first_sign
 
 torch = pytest.importorskip("torch")
 LOST_AFTER_S = 1.5
@@ -77,7 +77,8 @@ def test_a_rank_that_gives_no_sign_of_life_is_found_and_all_hear_of_it(groups, s
     until(lambda: all(watch.find_trouble() for watch in group.watches.values()), 4 * BEAT_S)
     others = [watch.find_trouble() for position, watch in group.watches.items() if position not in finders]
     assert set(others) <= {f"rank {100 + finders[0]}: it stopped"}
-    assert first.find_silent() == [100 + victim]
+    assert first.lost == [100 + victim]
+    assert first.find_gone() == ([100 + victim], [])
 
 
 def test_the_first_that_fails_is_what_all_others_are_told(groups):
@@ -115,8 +116,20 @@ def test_a_rank_that_leaves_is_not_one_that_is_silent(groups):
     group.begin()
     group.watches.pop(1).close()
     time.sleep(BEAT_S)
-    assert group.watches[0].find_silent() == []
+    assert group.watches[0].find_gone() == ([], [1])
+    assert group.watches[0].lost == [1]
     until(lambda: group.watches[0].find_trouble() == "rank 1 has left the group")
+    assert group.watches[0].lost == [1]
+
+
+def test_a_rank_whose_group_has_failed_is_not_one_that_is_lost(groups):
+    group = groups(3)
+    group.begin()
+    group.watches.pop(1).close(DEAD)
+    time.sleep(BEAT_S)
+    assert group.watches[0].find_gone() == ([], [])
+    until(lambda: group.watches[0].find_trouble() == "rank 1 has failed")
+    assert group.watches[0].lost == []
 
 
 def test_what_was_thought_of_a_rank_in_one_call_says_nothing_of_the_next(groups):

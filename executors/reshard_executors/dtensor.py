@@ -276,7 +276,8 @@ class Redistributor:
     def _abort(self, error: BaseException) -> None:
         """Close, and tell the other ranks why."""
         for keeper in self._keepers.values():
-            keeper.abort(f"it was ended by {type(error).__name__}: {reason(error)}")
+            said = f"it was ended by {type(error).__name__}: {reason(error)}"
+            keeper.abort(said, gone=not isinstance(error, Exception))
         self.close()
 
     def close(self) -> None:

@@ -160,6 +160,11 @@ def _times_out(group: dist.ProcessGroup, peer: int, tag: int) -> bool:
     return False
 
 
+def is_destroyed(group: dist.ProcessGroup) -> bool:
+    """Whether a group was given up by ``destroy_process_group``, alone or with the world."""
+    return group not in c10d._world.pg_map  # noqa: SLF001 - nothing else tells
+
+
 def destroy_group(group: dist.ProcessGroup) -> None:
     """Give a group up, if it is still there."""
     with contextlib.suppress(ValueError, RuntimeError):  # destroyed by the caller; aborted before

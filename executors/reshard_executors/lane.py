@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
+
+from reshard_executors.threads import Helper
 
 T = TypeVar("T")
 
@@ -53,19 +56,13 @@ class Lane:
             RuntimeError: if the system allows no more threads.
         """
         self._asked: SimpleQueue[Ticket[object] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=_serve, args=(self._asked,), name=name, daemon=True)
-        self._thread.start()
+        Helper(name, partial(_serve, self._asked))
 
     def ask(self, work: Callable[[], T]) -> Ticket[T]:
         """Have something done after everything that was asked before."""
         ticket = Ticket(work)
         self._asked.put(ticket)  # type: ignore[arg-type]  # the queue does not look at results
         return ticket
-
-    def join(self, patience_s: float) -> None:
-        """Wait some seconds for the thread to end."""
-        if self._thread is not threading.current_thread():
-            self._thread.join(patience_s)
 
     def close(self) -> None:
         """Let the thread end once it has done everything; does not wait for that."""

@@ -6,14 +6,10 @@ they are released whatever the backend does; then the group is aborted, which re
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import threading
 import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -22,20 +18,20 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import Agreement, agree, meeting_to, not_met, reason
+from reshard_executors.belongings import RELEASE_S, Belongings
 from reshard_executors.groups import (
-    abort_group,
     backend_of,
-    destroy_group,
     group_device,
+    is_destroyed,
     make_private_group,
     members_of,
     position_in,
     private_store,
 )
-from reshard_executors.lane import Lane, Ticket
-from reshard_executors.meeting import MAKE, meet
+from reshard_executors.lane import Ticket
+from reshard_executors.meeting import MAKE, meet, refuse
 from reshard_executors.spelling import spell_ranks_have
-from reshard_executors.watch import SILENCE, STORE_GONE, Watch
+from reshard_executors.watch import DEAD, LEFT, STORE_GONE, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 T = TypeVar("T")
@@ -46,14 +42,17 @@ BEGIN: Final = "begin a call"
 TICK_S: Final = 0.2
 """How often a waiting caller looks at the watch, in seconds."""
 
+LONGEST: Final = timedelta(days=7)
+"""Most that a timeout may be."""
+
 OVERDUE_S: Final = 1.0
 """How much longer than the timeout a caller waits, so that the backend may say itself what timed out."""
 
-EXIT_S: Final = 10.0
-"""How long a process that ends waits for its threads at most."""
 
-RELEASE_S: Final = 2.0
-"""How long an aborted lane may take to end before its group is left to it."""
+FORKED: Final = (
+    "this process was forked from the one that the process group belongs to; expected a new one of its own"
+)
+"""What is said of a group in a forked process."""
 
 
 class Whom(NamedTuple):
@@ -73,7 +72,7 @@ class Whom(NamedTuple):
 class Waiting:
     """What the lane waits for at the moment: written by the lane, read by callers."""
 
-    def __init__(self, held: _Held) -> None:
+    def __init__(self, held: Belongings) -> None:
         """Wait for nothing."""
         self._held = held
         self._say: Callable[[], str] = str
@@ -125,29 +124,28 @@ class PrivateGroup:
             lost_after: how long a rank may give no sign of life.
 
         Raises:
-            InputError: if there is no group, this process is not a member, or a time is not positive.
+            InputError: if there is no group, this process is not a member, or a time is wrong.
             ExecutionError: if the ranks do not meet within the timeout.
         """
-        for name, value in (("timeout", timeout), ("lost_after", lost_after)):
-            if not isinstance(value, timedelta) or value <= timedelta():
-                raise InputError(f"{name} is {value!r}; expected a positive timedelta")
         self.members = tuple(members_of(parent))
         self.position = position_in(parent)
+        for name, value in (("timeout", timeout), ("lost_after", lost_after)):
+            if not isinstance(value, timedelta) or not timedelta() < value <= LONGEST:
+                problem = f"{name} is {value!r}; expected a timedelta above 0 and up to {LONGEST.days} days"
+                refuse(private_store(parent), self.position, f"rank {self.members[self.position]}: {problem}")
+                raise InputError(problem)
         self.device = group_device(parent)
         self.timeout = timeout
         self._failure: str | None = None
-        self._held = _Held()
-        self._lane = Lane("reshard")
+        self._held = Belongings()
         if self.device.type == "cuda":
-            self._lane.ask(partial(torch.cuda.set_device, self.device))  # threads begin on device 0
-        self._release = weakref.finalize(self, _release, self._lane, self._held)
-        self._release.atexit = False  # what is to be done then is this:
-        self._held.at_exit = partial(_end_with_process, self._lane, self._held)
-        atexit.register(self._held.at_exit)
+            self._held.lane.ask(partial(torch.cuda.set_device, self.device))  # threads begin on device 0
+        self._release = weakref.finalize(self, self._held.release)
+        self._release.atexit = False  # belongings see to that themselves
         self._waiting = Waiting(self._held)
         self._waiting.begin(lambda: not_met(MAKE))
         made = partial(_make, self._held, parent, self.position, self.members, timeout, lost_after)
-        self.wait(self._lane.ask(made))
+        self.wait(self._held.lane.ask(made))
 
     @property
     def everyone(self) -> Whom:
@@ -192,12 +190,19 @@ class PrivateGroup:
             ExecutionError: if the group is dead or closed.
         """
         group, watch = self._held.group, self._held.watch
+        if self._held.foreign:
+            raise ExecutionError(FORKED)
         if not self._release.alive or group is None or watch is None:
             raise ExecutionError(f"the process group is closed: {self._failure or 'expected a new one'}")
+        if is_destroyed(group):
+            raise ExecutionError(
+                "the process group was destroyed with the world; expected destroy_process_group after closing"
+                " what uses it"
+            )
         whom = whom or self.everyone
         watch.begin(whom.names, whom.peers, met=whom.met)
         self._waiting.begin(lambda: not_met(BEGIN))
-        return self._lane.ask(partial(self._work, work, group, self._waiting, watch))
+        return self._held.lane.ask(partial(self._work, work, group, self._waiting, watch))
 
     @staticmethod
     def _work(
@@ -227,13 +232,13 @@ class PrivateGroup:
             raise
         except ExecutionError as error:
             _forget_frames(error)
-            raise ExecutionError(self._fail(str(error), find_silent=True)) from error.__cause__
+            raise self._fail(str(error)) from error.__cause__
         except Exception as error:
             _forget_frames(error)
             text = f"{self._waiting.text}: {type(error).__name__}: {reason(error)}"
-            raise ExecutionError(self._fail(text)) from error
+            raise self._fail(text) from error
         except BaseException as error:
-            self._fail(f"{self._waiting.text}: {type(error).__name__}")
+            self._leave(f"{self._waiting.text}: {type(error).__name__}", LEFT)
             raise
 
     def _await(self, ticket: Ticket[T]) -> None:
@@ -246,6 +251,8 @@ class PrivateGroup:
     def _trouble(self) -> str | None:
         """Why the caller need not wait any longer."""
         watch = self._held.watch
+        if self._held.foreign:
+            return FORKED
         found = None if watch is None else watch.find_trouble()
         if (
             found is None
@@ -254,64 +261,60 @@ class PrivateGroup:
             found = f"nothing has happened for {self.timeout.total_seconds():g} s"
         return found
 
-    def _fail(self, text: str, *, find_silent: bool = False) -> str:
-        """Tell the other ranks, and die; what failed, and what is known of the cause."""
+    def _fail(self, text: str) -> ExecutionError:
+        """Tell the other ranks, and die; an error that says what failed, and what is known of the cause."""
         watch = self._held.watch
-        said = [text]
+        said, lost = [text], []
         try:
-            if watch is not None:
+            if watch is not None and not self._held.foreign:
                 if watch.behind:
                     said.append(f"{spell_ranks_have(watch.behind)} not come")
                 first = watch.announce("; ".join(said))
                 if first is not None and first not in text:
                     said.append(f"before that, {first}")
-                _interrupt(self._held)
-                silent = watch.find_silent() if find_silent and SILENCE not in text else []
-                if silent:
-                    said.append(f"{spell_ranks_have(silent)} {SILENCE}")
+                self._held.interrupt()
+                gone = "" if watch.lost else str(watch.find_gone())
+                if gone and gone not in "; ".join(said):
+                    said.append(gone)
+                lost = watch.lost
                 if watch.gone and STORE_GONE not in text:
                     said.append(STORE_GONE)
         finally:
-            self._die("; ".join(said))
-        return "; ".join(said)
+            self._die("; ".join(said), DEAD)
+        return ExecutionError("; ".join(said), lost=lost)
 
-    def abort(self, why: str) -> None:
-        """Die, and tell the other ranks why. Nothing happens if the group is dead or closed."""
+    def abort(self, why: str, *, gone: bool = False) -> None:
+        """Die, and tell the other ranks why. Nothing happens if the group is dead or closed.
+
+        Args:
+            why: said to the others.
+            gone: whether this rank does not come back, so that the others count it as lost.
+        """
         if self._release.alive:
-            try:
-                if self._held.watch is not None:
-                    self._held.watch.announce(why)
-                _interrupt(self._held)
-            finally:
-                self._die(why)
+            self._leave(why, LEFT if gone else DEAD)
 
-    def _die(self, why: str) -> None:
+    def _leave(self, why: str, last_sign: bytes) -> None:
+        try:
+            self._held.leave(why, last_sign)
+        finally:
+            self._die(why, last_sign)
+
+    def _die(self, why: str, last_sign: bytes) -> None:
         self._failure = why
         self._waiting.begin(str)
-        self._close(RELEASE_S)
+        self._close(RELEASE_S, last_sign)
 
     def close(self) -> None:
         """Give the group up; that which it was made of stays. Closing twice does nothing."""
-        self._close(self.timeout.total_seconds())
+        self._close(self.timeout.total_seconds(), LEFT)
 
-    def _close(self, patience_s: float) -> None:
+    def _close(self, patience_s: float, last_sign: bytes) -> None:
         if self._release.detach() is not None:
-            _release(self._lane, self._held, patience_s)
-
-
-@dataclass(slots=True)
-class _Held:
-    """What must be given back."""
-
-    group: dist.ProcessGroup | None = None
-    backend: str = ""
-    watch: Watch | None = None
-    at_exit: Callable[[], None] | None = None
-    released: bool = False
+            self._held.release(patience_s, last_sign)
 
 
 def _make(
-    held: _Held,
+    held: Belongings,
     parent: dist.ProcessGroup | None,
     position: int,
     members: Sequence[int],
@@ -320,59 +323,14 @@ def _make(
 ) -> None:
     """Meet, begin to watch, and connect; in the lane."""
     with meeting_to(MAKE):
-        store, name = meet(private_store(parent), position, members, timeout)
+        store, name = meet(private_store(parent), position, members, timeout, lambda: held.given_up)
         held.watch = Watch(store, position, len(members), lost_after.total_seconds())
         held.watch.begin(members, (), met=True)
+        if held.given_up is not None:  # while the last ranks came
+            held.watch.announce(held.given_up)
+            raise ExecutionError(f"{not_met(MAKE)}: {held.given_up}")
         held.backend = backend_of(parent)
         held.group = make_private_group(parent, name, timeout)
-
-
-def _interrupt(held: _Held) -> None:
-    """End whatever waits in the group, if the backend lets itself be interrupted in time."""
-    if held.group is not None:
-        aborting = threading.Thread(target=_abort, args=(held.group, held.backend), daemon=True)
-        aborting.start()
-        aborting.join(RELEASE_S)
-
-
-def _abort(group: dist.ProcessGroup, backend: str) -> None:
-    with contextlib.suppress(Exception):  # such as of a group that its owner has destroyed
-        abort_group(group, backend)
-
-
-def _end_with_process(lane: Lane, held: _Held) -> None:
-    """End the threads before Python ends: what they wait for would end the process badly."""
-    if not held.released:
-        if held.watch is not None:
-            held.watch.announce("its process has ended")
-        _interrupt(held)
-        _release(lane, held)
-    lane.join(EXIT_S)
-    if held.watch is not None:
-        held.watch.join(EXIT_S)
-
-
-def _release(lane: Lane, held: _Held, patience_s: float | None = None) -> None:
-    """Give everything back, in the lane once it is free; wait for that, but not for ever."""
-    held.released = True
-    if held.watch is not None:
-        held.watch.close()
-    given_back = lane.ask(partial(_give_back, held))
-    lane.close()
-    if patience_s is not None:
-        given_back.done(patience_s)
-
-
-def _give_back(held: _Held) -> None:
-    group, held.group = held.group, None
-    if held.watch is not None:
-        held.watch.close()  # it may have been made meanwhile
-    if group is not None:
-        destroy_group(group)
-    if held.watch is not None:
-        held.watch.join(RELEASE_S)
-    if held.at_exit is not None:  # only now may the process end as it likes
-        atexit.unregister(held.at_exit)
 
 
 def _forget_frames(error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Self
@@ -80,17 +81,19 @@ class Refit:
     def __init__(self, finish: Callable[[], RunRecord]) -> None:
         self._finish: Callable[[], RunRecord] | None = finish
         self._record: RunRecord | None = None
+        self._lock = threading.Lock()
 
     def wait(self) -> RunRecord:
-        """Wait until all ranks are done; called again it says the same.
+        """Wait until all ranks are done; called again, or by several threads, it says the same.
 
         Raises:
             ContentsError: if checksums differ; naming tensors.
             ExecutionError: if the run failed on any rank; naming slot, peer and tensors.
         """
-        if self._record is None:
-            if self._finish is None:
-                raise ExecutionError("this run has failed; its error was raised by the first wait")
-            finish, self._finish = self._finish, None
-            self._record = finish()
-        return self._record
+        with self._lock:
+            if self._record is None:
+                if self._finish is None:
+                    raise ExecutionError("this run has failed; its error was raised by the first wait")
+                finish, self._finish = self._finish, None
+                self._record = finish()
+            return self._record

@@ -16,14 +16,14 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import reason
-from reshard_executors.arguments import check_ranks, names_of, usable_device
+from reshard_executors.arguments import names_of, played_ranks, usable_device
 from reshard_executors.binding import LocalTensors
 from reshard_executors.lane import Ticket
 from reshard_executors.private import PrivateGroup, Waiting, Whom
 from reshard_executors.rank import BoundRun
 from reshard_executors.record import Outcome, Refit, RunRecord
 from reshard_executors.running import Running, check_contents
-from reshard_executors.versions import Version, Versions, check_version
+from reshard_executors.versions import Version, Versions, version_of
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 
@@ -97,6 +97,7 @@ class Resharder:
             ExecutionError: if the ranks do not meet within the timeout.
         """
         self._failure: str | None = None
+        self._lost: tuple[int, ...] = ()
         self._running: Running | None = None
         self._refit: Refit | None = None
         self._raised: weakref.ref[ReshardError] | None = None
@@ -106,9 +107,9 @@ class Resharder:
         self._group = group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after)
         try:
             self._whom = self._group.everyone
-            played = list(self._group.members if ranks is None else ranks)
+            played: Sequence[int] = self._group.members
             try:
-                check_ranks(plan, played, len(self._group.members))
+                played = played_ranks(plan, ranks, self._group.members)
                 where = usable_device(device, self._group.device)
                 prepared = Running.of(plan, played, self._group.position, where, shadow, checksums, profile)
                 known = Versions(prepared.program.destinations, versions, latest_version)
@@ -220,7 +221,8 @@ class Resharder:
     def _ready(self) -> Running:
         """What runs have in common, if one may be started."""
         if self._failure is not None:
-            raise ExecutionError(f"this Resharder has failed and must be built anew: {self._failure}")
+            text = f"this Resharder has failed and must be built anew: {self._failure}"
+            raise ExecutionError(text, lost=self._lost)
         if self._running is None:
             raise ExecutionError("this Resharder is closed; expected a new one")
         if self._refit is not None:
@@ -238,9 +240,9 @@ class Resharder:
         """Bind the program to the local tensors, and agree with all ranks that they are right."""
         run: BoundRun | None = None
         problem: ReshardError | None = None
-        names = None
+        names = number = None
         try:
-            check_version(version)
+            number = version_of(version)
             names = names_of(tensors)
             # the lane, which writes what is made here, is not in that mode
             with running.on_stream(), torch.inference_mode(mode=False):
@@ -251,11 +253,11 @@ class Resharder:
             problem = ExecutionError(
                 f"rank {running.program.rank} cannot make its buffers: {reason(failure)}"
             )
-        facts = {TO_MOVE: str(names and list(names)), VERSION: str(version)}
+        facts = {TO_MOVE: str(names and list(names)), VERSION: str(number)}
         latest = self._group.agree(TENSORS, facts, problem, self._versions.latest, self._whom)
         if run is None:
             raise ExecutionError("this rank cannot run, and the others do not know of it")
-        return run, latest + 1 if version is None else version
+        return run, latest + 1 if number is None else number
 
     def refuse(self, problem: ReshardError) -> None:
         """Take part in a run, on this rank, by telling all others that it cannot be; they call :meth:`run`.
@@ -301,9 +303,12 @@ class Resharder:
             told: whether all ranks know of it; if not, they are told.
         """
         self._failure = reason(error)
+        if isinstance(error, ExecutionError):
+            self._lost = error.lost
         if self._refit is not None or not told:
             said = "" if self._failure == type(error).__name__ else f": {self._failure}"
-            self._group.abort(f"it was ended by {type(error).__name__}{said}")
+            leaves = not isinstance(error, Exception)  # but by Ctrl-C, or the end of its process
+            self._group.abort(f"it was ended by {type(error).__name__}{said}", gone=leaves)
         elif not self._borrowed:
             self._group.close()
         self._running = self._refit = None

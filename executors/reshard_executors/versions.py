@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
+from reshard_executors.arguments import as_integer
 from reshard_planner.errors import InputError
 
 Version = int | None
 """Number of the refit that filled a destination; 0 if none did, None from a first write to the last."""
+
+MOST: Final = 2**62
+"""The highest version; ranks compare numbers of 64 bits."""
 
 
 class Versions:
@@ -25,20 +30,23 @@ class Versions:
             latest: the highest number that has been given, if not one of these.
 
         Raises:
-            InputError: if a version is no number of at least 0, nor None.
+            InputError: if a version is no integer from 0 on, nor None.
         """
         known = {} if known is None else known
         if not isinstance(known, Mapping):
             raise InputError(f"versions is a {type(known).__name__}; expected a mapping of names")
+        numbers: dict[str, Version] = {}
         for name, version in known.items():
-            if version is not None and (not _is_number(version) or version < 0):
+            numbers[name] = None if version is None else as_integer(version, 0, MOST)
+            if version is not None and numbers[name] is None:
                 raise InputError(
-                    f"versions has {version!r} for {name!r}; expected an integer of at least 0, or None"
+                    f"versions has {version!r} for {name!r}; expected an integer from 0 to {MOST}, or None"
                 )
-        self._held: dict[str, Version] = {name: known.get(name, 0) for name in names}
-        if not _is_number(latest) or latest < 0:
-            raise InputError(f"latest_version is {latest!r}; expected an integer of at least 0")
-        self._latest = max([latest, *(version or 0 for version in known.values())])
+        self._held = {name: numbers.get(name, 0) for name in names}
+        number = as_integer(latest, 0, MOST)
+        if number is None:
+            raise InputError(f"latest_version is {latest!r}; expected an integer from 0 to {MOST}")
+        self._latest = max([number, *(version or 0 for version in numbers.values())])
 
     @property
     def held(self) -> Mapping[str, Version]:
@@ -68,15 +76,13 @@ class Versions:
         self._held.update((name, version) for name in names if name in self._held)
 
 
-def check_version(version: object) -> None:
-    """Check a version that a caller gives a refit.
+def version_of(given: object) -> Version:
+    """The version that a caller gives a refit; None without one.
 
     Raises:
         InputError: if it is no integer of at least 1.
     """
-    if version is not None and (not _is_number(version) or version < 1):  # type: ignore[operator]  # a number
-        raise InputError(f"version is {version!r}; expected an integer of at least 1")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    number = None if given is None else as_integer(given, 1, MOST)
+    if given is not None and number is None:
+        raise InputError(f"version is {given!r}; expected an integer from 1 to {MOST}")
+    return number

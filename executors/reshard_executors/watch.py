@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from torch._C._distributed_c10d import Store
 
 from reshard_executors.spelling import spell_ranks_have
+from reshard_executors.threads import Helper
 
 T = TypeVar("T")
 
@@ -63,7 +64,27 @@ STORE_GONE: Final = (
 """What is said of ranks, and of the store."""
 
 LEFT: Final = b"left"
-"""The last sign of life of a rank that leaves."""
+DEAD: Final = b"dead"
+"""The last sign of a rank that leaves of its own, and that of one whose group has failed."""
+
+
+class Gone(NamedTuple):
+    """Names of ranks that are no longer in the group.
+
+    Attributes:
+        silent: those that have stopped giving signs of life.
+        left: those that have left of their own.
+    """
+
+    silent: list[int]
+    left: list[int]
+
+    def __str__(self) -> str:
+        """What is said of them; empty if there are none."""
+        said = [f"{spell_ranks_have(self.silent)} {SILENCE}"] if self.silent else []
+        if self.left:
+            said.append(f"{spell_ranks_have(self.left)} left the group")
+        return "; ".join(said)
 
 
 @dataclass(slots=True)
@@ -121,8 +142,9 @@ class Watch:
         self._trouble: str | None = None
         self._looked_at = self._asked_at = time.monotonic()
         self._names: Sequence[int] = range(size)
-        self._thread = threading.Thread(target=self._live, name="reshard watch", daemon=True)
-        self._thread.start()
+        self._last_sign = LEFT
+        self._lost: set[int] = set()
+        self._thread = Helper("reshard watch", self._live)
 
     def begin(self, names: Sequence[int], peers: Sequence[int], *, met: bool) -> None:
         """Begin a call that waits for other ranks.
@@ -195,20 +217,30 @@ class Watch:
         first = self._ask(partial(self._say, mine))
         return None if first == mine else first
 
-    def find_silent(self) -> list[int]:
-        """Names of watched ranks that have stopped giving signs of life; takes as long as a few signs.
+    @property
+    def lost(self) -> list[int]:
+        """Names of watched ranks that have been found to be no longer in the group."""
+        return sorted(self._lost)
 
-        A rank that lives goes on for that long after a failure, and says that it leaves.
+    def find_gone(self) -> Gone:
+        """Find the watched ranks that are no longer in the group; takes as long as a few signs.
+
+        A rank that lives goes on for that long after a failure, and says how it leaves.
         """
         watched = self._last_watched
         begin = dict(self._signs(watched))
         until = time.monotonic() + SILENT_BEATS * self._beat_s
-        silent = [position for position in watched if begin.get(position)]
+        left = [position for position in watched if begin.get(position) == LEFT]
+        silent = [position for position in watched if begin.get(position, DEAD) not in {LEFT, DEAD}]
         while silent and time.monotonic() < until and self._gone_at is None:
             time.sleep(self._beat_s / 2)
             now = dict(self._signs(silent))
-            silent = [position for position in silent if now.get(position) == begin[position] != LEFT]
-        return [self._names[position] for position in silent] if self._gone_at is None else []
+            silent = [position for position in silent if now.get(position) == begin[position]]
+        if self._gone_at is not None:
+            silent = []
+        gone = Gone(*([self._names[position] for position in each] for each in (silent, left)))
+        self._lost.update(*gone)
+        return gone
 
     def _signs(self, watched: Sequence[int]) -> list[tuple[int, bytes]]:
         """Signs of life as they are in the store now; none if it does not answer."""
@@ -228,9 +260,9 @@ class Watch:
         """Wait some seconds for the thread to end."""
         self._thread.join(patience_s)
 
-    def close(self) -> None:
-        """End the thread, which says that this rank leaves; does not wait for it."""
-        self._watched = ()
+    def close(self, last_sign: bytes = LEFT) -> None:
+        """End the thread, which says how this rank leaves; does not wait for it."""
+        self._watched, self._last_sign = (), last_sign
         self._requests.put(None)
 
     def _live(self) -> None:
@@ -245,7 +277,7 @@ class Watch:
                 self._guarded(partial(self._beat, beats))
                 continue
             if request is None:
-                self._guarded(partial(self._store.set, _key(self._position), LEFT.decode()))
+                self._guarded(partial(self._store.set, _key(self._position), self._last_sign.decode()))
                 return
             self._guarded(request.run)
             request.done.set()
@@ -287,28 +319,35 @@ class Watch:
         now = time.monotonic()
         if signs[-1] != self._moving:
             self._moving, self._moved_at = signs[-1], now
-        lost, left = [], []
+        lost: list[tuple[int, float]] = []
+        left: list[int] = []
+        dead: list[int] = []
         for position, sign in zip(watched, signs[:-1], strict=True):
             seen = seen_of.get(position)
             if seen is None:  # another call has begun meanwhile
                 return
             if sign != seen.sign:
                 seen.sign, seen.at = sign, now
-                seen.calls = call if sign == LEFT else int(sign.split()[1])
+                seen.calls = call if sign in {LEFT, DEAD} else int(sign.split()[1])
                 continue
             silent_s = now - seen.at
-            if sign == LEFT and silent_s > STORE_GRACE_S:
-                left.append(names[position])
+            if sign in {LEFT, DEAD}:
+                if silent_s > STORE_GRACE_S:
+                    (left if sign == LEFT else dead).append(names[position])
+                continue
             patience_s = self._lost_after_s * (1 if self._met or seen.calls >= call else IDLE_PATIENCE)
-            if sign != LEFT and silent_s > patience_s:
+            if silent_s > patience_s:
                 lost.append((names[position], silent_s))
         trouble = None
         if left:
-            trouble = f"{spell_ranks_have(left)} left the group"
+            trouble = str(Gone([], left))
+        elif dead:
+            trouble = f"{spell_ranks_have(dead)} failed"
         elif lost:
             longest_s = max(silent_s for _, silent_s in lost)
             trouble = f"{spell_ranks_have([name for name, _ in lost])} {SILENCE} for {longest_s:.0f} s"
         if trouble is not None and self._calls == call and self._watched:
+            self._lost.update(left, (name for name, _ in lost))
             self._trouble = trouble
 
 
