@@ -6,16 +6,14 @@
   python examples/recover.py --kill 1 --single-copy  the same, where trainers hold every weight only once
 
 Ranks 0-3 train, two replicas of two halves. Ranks 4 and 5 serve, a replica each, and rank 5 alone has a draft
-model. The store where they meet is their parent's and outlives ranks. Jobs need `live` and `agree` of this.
+model. The store where they meet is their parent's and outlives ranks. Jobs need `live` of this.
 """
 
 import argparse
-import json
 import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from multiprocessing import Pipe, Process, active_children, get_context
@@ -24,12 +22,12 @@ from textwrap import shorten
 
 import torch
 import torch.distributed as dist
-from reshard_executors import ExecutionError, Resharder
+from reshard_executors import ExecutionError, Resharder, agree_on_lost
 
 import reshard_planner as rp
 
 STEPS, FATAL_STEP = 3, 2
-TIMEOUT, GRACE_S = timedelta(seconds=15), 2.0
+TIMEOUT = timedelta(seconds=15)
 PATIENCE = {"timeout": TIMEOUT, "lost_after": timedelta(seconds=5)}
 Ranks = Sequence[int]
 
@@ -95,7 +93,10 @@ def live(rank: int, first: rp.Plan, kill: Ranks, pipe: Connection) -> None:
                 known = {"versions": dict(resharder.versions), "latest_version": resharder.latest_version}
             holds = f"\n  versions are {known['versions']}" if destinations and known else ""
             pipe.send(f"lost {listed(error.lost)}: {shorten(str(error), 80, placeholder=' [...]')}{holds}")
-            more, step = agree(store, rank, plan.ranks, error.lost, step)
+            try:
+                more, step = agree_on_lost(store, rank, plan.ranks, error.lost, step=step, timeout=TIMEOUT)
+            except ExecutionError as late:
+                sys.exit(str(late))  # the others go on without it
             lost.update(more)
             if lost:
                 found = rp.replan(first, without=lost)  # of the first plan, which knows every replica
@@ -103,31 +104,9 @@ def live(rank: int, first: rp.Plan, kill: Ranks, pipe: Connection) -> None:
                 if not found.complete:
                     sys.exit(1)
                 plan = found.plan
-                sources = {name: sources[name] for name in found.buffers(rank, "src")}
-                destinations = {name: destinations[name] for name in found.buffers(rank, "dst")}
+                sources = found.keep(rank, "src", sources)
+                destinations = found.keep(rank, "dst", destinations)
         dist.destroy_process_group()
-
-
-def agree(store: dist.Store, rank: int, ranks: Ranks, lost: Ranks, step: int) -> tuple[Ranks, int]:
-    """Agree with the other survivors on who is lost, and on the step to go on with.
-
-    Whoever comes here lives, and says whom its error calls lost; these may still come for a while, others
-    until the timeout. Those that have not come then are lost. The first that is so far decides for all.
-    """
-    store.set(f"survivor {rank}", json.dumps([lost, step]))
-    begin = time.monotonic()
-    while (waited_s := time.monotonic() - begin) < TIMEOUT.total_seconds():
-        come = [each for each in ranks if store.check([f"survivor {each}"])]
-        said = [json.loads(store.get(f"survivor {each}")) for each in come]
-        given_up = set().union(*(named for named, _ in said)) if waited_s > GRACE_S else set()
-        if given_up.issuperset(set(ranks).difference(come)):
-            break
-        time.sleep(0.05)
-    proposal = [each for each in ranks if each not in come], max(reached for _, reached in said)
-    absent, step = json.loads(store.compare_set("decision", "", json.dumps(proposal)))
-    if rank in absent:
-        sys.exit(f"rank {rank} came too late; the others go on without it")
-    return absent, step
 
 
 def describe(found: rp.Replan) -> str:

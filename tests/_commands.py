@@ -62,7 +62,7 @@ class Commands:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **ENVIRONMENT, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            env={**os.environ, **ENVIRONMENT, "TORCH_CPP_LOG_LEVEL": "FATAL"},
         )
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:

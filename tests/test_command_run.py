@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -20,14 +26,17 @@ from _commands import Command, Commands, Done, free_port, variables
 from _plans import sample_plans
 from hypothesis import given
 from hypothesis import strategies as st
-from reshard_executors.command import main
+from reshard_executors.command import output
 from reshard_executors.command.dry import describe_rank, describe_ranks
+from reshard_executors.command.main import main
 from reshard_executors.command.options import MAX_SECONDS, parse_ranks
+from reshard_executors.command.output import Progress
 from reshard_executors.command.reports import Planned, RankReport, Repeat
 from reshard_executors.command.session import MAX_VOICES, has_voice
 from reshard_executors.command.summary import Summary
+from reshard_executors.store import Job, knock
 from safetensors.numpy import save_file
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, TCPStore
 
 import reshard_planner as rp
 from reshard_planner.errors import InputError
@@ -86,6 +95,11 @@ def codes(ended: list[Done]) -> list[int]:
 def sentence(ended: list[Done], speaker: int = 0) -> str:
     """What one rank says of a failure, in one line, while all others and all results are silent."""
     assert [done.out for done in ended] == [""] * len(ended)
+    return sentence_of(ended, speaker)
+
+
+def sentence_of(ended: list[Done], speaker: int = 0) -> str:
+    """What one rank says of a failure, in one line, while all others are silent."""
     for rank, done in enumerate(ended):
         if rank == speaker:
             assert done.err.startswith(f"reshard-executors: rank {rank}: ")
@@ -102,7 +116,7 @@ def test_a_dry_run_works_where_torch_is_missing(four):
     code = (
         "import sys\n"
         "sys.modules['torch'] = None  # any import of it fails\n"
-        "from reshard_executors.command import main\n"
+        "from reshard_executors.command.main import main\n"
         "for more in [], ['--rank', '2']:\n"
         "    assert main([*sys.argv[1:], *more]) == 0\n"
     )
@@ -157,9 +171,20 @@ def test_only_the_first_process_prints_a_dry_run(four, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_dry_run_is_of_processes_that_play_their_own_ranks_unless_others_are_said():
+    layouts = [rp.Layout(rp.Mesh([rank]), ["R"]) for rank in (2, 5)]
+    plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (8, 8), "float32", *layouts)]))
+    rows = [(each["rank"], each["process"]) for each in describe_ranks(plan)["ranks"]]
+    assert rows == [(2, 2), (5, 5)]
+    rows = [(each["rank"], each["process"]) for each in describe_ranks(plan, [7, 5, 2])["ranks"]]
+    assert rows == [(2, 2), (5, 1)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--dry-run", "--json", "--ranks", "0-1,7"), "--ranks leaves out ranks 2-3 of the plan;"),
+        (("--dry-run", "--json", "--rank", "-1"), "--rank -1 is no rank of the plan, which has ranks 0-3"),
         (("--repeat", "0"), "--repeat is 0; expected an integer from 1"),
         (("--warm-up", "-1"), "--warm-up is -1; expected an integer from 0"),
         (("--timeout", "nan"), "--timeout is nan; expected seconds above 0"),
@@ -169,7 +194,7 @@ def test_only_the_first_process_prints_a_dry_run(four, capsys):
         (("--ranks", "0-3,2"), "--ranks is '0-3,2', which has rank 2 twice; expected distinct ranks"),
         (("--ranks", "0-2"), "--ranks has 3 ranks; expected one for each process of the launcher, of which"),
         (("--rank", "1"), "--rank 1 goes with --dry-run"),
-        (("--dry-run", "--rank", "9"), "--rank 9 is no rank of the plan, which has 4 ranks"),
+        (("--dry-run", "--rank", "9"), "--rank 9 is no rank of the plan, which has ranks 0-3"),
         (("--backend", "mpi"), "invalid choice: 'mpi'"),
         (("--guess",), "unrecognized arguments: --guess"),
     ],
@@ -217,6 +242,19 @@ def test_the_command_is_there_as_a_module_and_as_a_script():
     assert all(f"\n  {code} " in shown[0] for code in (0, 1, 2, 75, 130, 143))
 
 
+@pytest.mark.parametrize("verb", ["run", "doctor"])
+def test_help_and_documentation_list_the_same_exit_codes(verb, capsys):
+    page = {"run": "launching.md", "doctor": "doctor.md"}[verb]
+    text = (Path(__file__).resolve().parent.parent / "docs" / page).read_text(encoding="utf-8")
+    table = text[text.index("| exit code | |") :].split("\n\n")[0].splitlines()[2:]
+    written = [int(code) for row in table for code in row.split(" | ")[0].strip("| ").split(", ")]
+    assert main([verb, "--help"], {}) == 0
+    shown = capsys.readouterr().out.partition("\nexit codes")[2]
+    assert written == list(map(int, re.findall(r"(?m)^  (\d+)  ", shown)))
+    for said in (text, " ".join(shown.split())):
+        assert "another job has the port of rank 0" in said
+
+
 def print_dry_run(four, stream):
     """Exit code and errors of a dry run that prints into a stream."""
     done = subprocess.run(
@@ -234,6 +272,23 @@ def test_a_result_that_cannot_be_printed_is_a_failure(four):
     with Path("/dev/full").open("w", encoding="ascii") as full:
         ended = print_dry_run(four, full)
     assert ended == (1, "reshard-executors: cannot print the result: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [("run", "four.reshard", "--dry-run"), ("doctor",), ("--help",)])
+@pytest.mark.parametrize(("shell", "why"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left")])
+def test_a_result_that_has_nowhere_to_go_is_a_failure_in_one_sentence(four, arguments, shell, why):
+    command = shlex.join([sys.executable, "-m", "reshard_executors", *arguments])
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} {shell}"],
+        stderr=subprocess.PIPE,
+        cwd=four.parent,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"reshard-executors: cannot print the result: {why}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_result_that_nobody_reads_any_more_is_none(four):
@@ -394,10 +449,23 @@ def test_what_one_rank_cannot_read_ends_all_and_the_first_says_so(commands, two,
     assert f"rank 1: cannot read {plans[1]}: No such file" in sentence(ended)
 
 
-def test_ranks_with_different_plans_end_with_bad_input(commands, two, four):
+def named(rank: int, size: int, port: int, job: str) -> dict[str, str]:
+    """What a launcher sets that gives jobs names."""
+    return {
+        "PMI_RANK": str(rank),
+        "PMI_SIZE": str(size),
+        "MPI_LOCALRANKID": str(rank),
+        "MPI_LOCALNRANKS": str(size),
+        "PMI_JOBID": job,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def test_ranks_of_a_named_job_with_different_plans_end_with_bad_input(commands, two, four):
     port = free_port()
     started = [
-        commands.start(["run", plan], variables(rank, 4, port))
+        commands.start(["run", plan], named(rank, 4, port, "job"))
         for rank, plan in enumerate([four] * 3 + [two])
     ]
     ended = [command.wait() for command in started]
@@ -470,17 +538,115 @@ def test_a_port_that_somebody_listens_at_is_told_by_rank_0(commands, two):
     assert f"rank 0 cannot listen on port {port}: Address already in use" in sentence([done])
 
 
-def test_whoever_listens_but_is_not_rank_0_is_not_taken_for_it(commands, two):
+@contextmanager
+def foreign(kind: str) -> Iterator[int]:
+    """The port of somebody who is not rank 0: silent, of few or other words, or a store of something else."""
+    if kind == "store":
+        port = free_port()
+        store = TCPStore("127.0.0.1", port, 2, is_master=True, wait_for_workers=False)
+        yield port
+        del store
+        return
+    held = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        waiting = commands.start(["run", two, "--timeout", 1], variables(1, 2, port))
-        for _ in range(2):  # the knock, and the store
-            connection, _ = server.accept()
-            connection.close()
-        server.close()
+
+        def serve() -> None:
+            with suppress(OSError):  # closed
+                while True:
+                    connection, _ = server.accept()
+                    held.append(connection)
+                    if kind == "of other words":
+                        connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
+                    if kind == "of few words":
+                        held.pop().close()
+
+        Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in held:
+        connection.close()
+
+
+@pytest.mark.parametrize("kind", ["silent", "of few words", "of other words", "store"])
+@pytest.mark.parametrize("verb", ["run", "doctor"])
+def test_whoever_listens_but_is_not_rank_0_is_named_in_time(commands, two, kind, verb):
+    with foreign(kind) as port:
+        begin = time.monotonic()
+        waiting = commands.start([verb, two, "--ranks", "0,1", "--timeout", 1], variables(1, 2, port))
         done = waiting.wait()
-    assert done.code == 75
-    assert f"rank 1: the 2 ranks did not connect at 127.0.0.1:{port}" in done.err.splitlines()[-1]
+        assert time.monotonic() < begin + 1 + 5
+    assert (done.code, done.out) == (75, "")
+    said = f"reshard-executors: rank 1: somebody listens at 127.0.0.1:{port} who is not rank 0 of this job: "
+    assert done.err.startswith(said)
+    assert done.err.count("\n") == 1
+
+
+def test_a_rank_of_another_job_is_refused_and_the_first_job_goes_on(commands, two, four):
+    port = free_port()
+    keeper = commands.start(["run", two], named(0, 2, port, "first"))
+    others = [
+        (["run", two], named(1, 3, port, "first"), "its job has 2 ranks, and this one 3"),
+        (["doctor", two], named(1, 2, port, "first"), "its job has come for run, and this one for doctor"),
+        (["run", two], named(1, 2, port, "other"), "its job is first, and this one other"),
+        (
+            ["run", four],
+            variables(1, 2, port),
+            f"its job has plan {TWO.digest[:12]}, and this one {FOUR.digest[:12]}",
+        ),
+    ]
+    started = [commands.start(arguments, environ) for arguments, environ, _ in others]
+    for command, (_, _, difference) in zip(started, others, strict=True):
+        done = command.wait()
+        assert (done.code, done.out, done.err.count("\n")) == (75, "", 1)
+        assert f"who is not rank 0 of this job: {difference}" in done.err
+    ended = [keeper.wait() for keeper in (keeper, commands.start(["run", two], named(1, 2, port, "first")))]
+    assert codes(ended) == [0, 0]
+    assert [done.err for done in ended] == ["", ""]
+
+
+@pytest.mark.parametrize("verb", ["run", "doctor"])
+def test_a_rank_0_that_hangs_is_not_waited_for_without_end(commands, two, verb):
+    port = free_port()
+    order = [verb, two, "--ranks", "0-2", "--timeout", 2]
+    started = [commands.start(order, variables(rank, 3, port)) for rank in (0, 1)]
+    assert knock("127.0.0.1", port, 20) is None
+    started[0].signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    done = started[1].wait()
+    assert time.monotonic() < begin + 2 + 5
+    started[0].signal(signal.SIGKILL)
+    assert (done.code, done.err.count("\n")) == (75, 1)
+    assert "has not answered" in done.err
+    started[0].wait()
+
+
+def test_a_service_that_is_not_rank_0_brings_no_messages_of_torch_to_the_terminal(two):
+    with foreign("of few words") as port:
+        done = subprocess.run(
+            [sys.executable, "-m", "reshard_executors", "doctor", two, "--ranks", "0,1", "--timeout", "4"],
+            env={name: value for name, value in os.environ.items() if name != "TORCH_CPP_LOG_LEVEL"}
+            | variables(1, 2, port),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (75, "", 1)
+
+
+jobs = st.builds(
+    Job,
+    st.integers(1, 2),
+    st.sampled_from(["run", "doctor"]),
+    st.sampled_from(["", "one", "two"]),
+    st.sampled_from(["", "a", "b"]),
+)
+
+
+@given(jobs, jobs)
+def test_two_jobs_differ_both_ways_or_not_at_all(first, second):
+    assert (first.difference(second) is None) == (second.difference(first) is None)
+    assert first.difference(first) is None
 
 
 def test_a_process_whose_rank_another_has_ends_alone(commands, two):
@@ -491,9 +657,9 @@ def test_a_process_whose_rank_another_has_ends_alone(commands, two):
     assert any("the rank of this process is 1, which another process has too" in done.err for done in ended)
 
 
-def start_endless(commands: Commands, two: Path) -> list[Command]:
+def start_endless(commands: Commands, two: Path, *more: str) -> list[Command]:
     """Two ranks that are in the middle of a run without end."""
-    started = commands.start_world(2, "run", two, "--repeat", 10_000, "--lost-after", 2)
+    started = commands.start_world(2, "run", two, "--repeat", 10_000, "--lost-after", 2, *more)
     deadline = time.monotonic() + 30
     while written_nbytes(started[0].pid) < 10 * TWO.certificate.payload.network_nbytes:
         assert time.monotonic() < deadline, "the run does not begin"
@@ -507,12 +673,52 @@ def written_nbytes(pid: int) -> int:
     return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
-def test_a_killed_rank_ends_the_others_who_name_it(commands, two):
+def test_a_killed_rank_ends_the_others_who_name_it_and_what_they_measured_is_not_lost(commands, two):
     started = start_endless(commands, two)
     started[1].signal(signal.SIGKILL)
     ended = [command.wait() for command in started]
     assert codes(ended) == [75, -signal.SIGKILL]
-    assert "rank 1" in sentence(ended)
+    assert "rank 1" in sentence_of(ended)
+    lines = ended[0].out.splitlines()
+    assert lines[1].startswith("PARTIAL   ")
+    assert lines[1].endswith(" of 10000 runs ended well; figures of rank 0 alone")
+    assert lines[2].startswith("time      ")
+    assert lines[3] == "network   16 MiB sent, as planned"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted")],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_a_signal_ends_tells_the_others(commands, two, number, code, said, rank):
+    started = start_endless(commands, two)
+    started[rank].signal(number)
+    ended = [command.wait() for command in started]
+    assert codes(ended) == [code if rank == 0 else 75, code if rank == 1 else 75]
+    assert f"rank {rank}: it was {said}" in ended[1 - rank].err
+    assert "PARTIAL" in ended[0].out
+    assert ended[1].out == ""
+    if rank == 0:  # of the signal the first rank of a host tells
+        assert ended[0].err.startswith(f"reshard-executors: rank 0: {said} at: run, repeat ")
+
+
+def test_an_interrupted_run_prints_json_of_the_runs_that_ended_well(commands, two):
+    started = start_endless(commands, two, "--json", "--check")
+    for _ in range(2):  # launchers send a signal of their own after that of the terminal
+        for command in started:
+            command.signal(signal.SIGINT)
+        time.sleep(0.1)
+    ended = [command.wait() for command in started]
+    assert codes(ended) == [130, 130]
+    found = json.loads(ended[0].out)
+    assert found["partial"] == {
+        "rank": 0,
+        "repeats": len(found["elapsed_s"]["repeats"]),
+        "asked_repeats": 10_000,
+    }
+    assert found["sent"]["network"] == dict.fromkeys(("planned_nbytes", "measured_nbytes"), 2**24)
+    assert found["correct"] is True
 
 
 def test_of_many_ranks_that_lose_another_one_the_first_few_say_so():
@@ -521,6 +727,72 @@ def test_of_many_ranks_that_lose_another_one_the_first_few_say_so():
         assert [has_voice() for _ in range(MAX_VOICES + 2)] == [True] * MAX_VOICES + [False] * 2
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_of_the_doctor_that_a_signal_ends_tells_the_others(commands, two, rank):
+    port = free_port()
+    started = [
+        commands.start(["doctor", two, "--ranks", "0-2", "--timeout", 30], variables(each, 3, port))
+        for each in (0, 1)
+    ]
+    assert knock("127.0.0.1", port, 20) is None
+    store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    store.wait([f"pulse/{each}" for each in (0, 1)], timedelta(seconds=20))
+    time.sleep(0.2)  # until they know how to say so
+    begin = time.monotonic()
+    started[rank].signal(signal.SIGTERM)
+    ended = [command.wait() for command in started]
+    assert time.monotonic() < begin + 15  # and not 30, which all wait for the last rank
+    assert codes(ended) == [143 if rank == 0 else 75, 143 if rank == 1 else 75]
+    told = ended[1].err if rank == 0 else " ".join(ended[0].out.split())
+    assert f"rank {rank} has not stayed: it was ended by SIGTERM" in told
+
+
+@pytest.mark.parametrize("module", ["numpy", "reshard_executors.command.output"])
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_a_signal_while_the_command_is_imported_ends_it_in_one_sentence(four, number, code, said, module):
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "reshard_executors", "run", four],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        said_all = []
+        for line in process.stderr:
+            said_all.append(line)
+            if line.split()[-1] == module:  # others come later
+                process.send_signal(number)
+    assert process.returncode == code
+    others = [line for line in said_all if not line.startswith("import time:")]
+    assert others == [f"reshard-executors: {said}\n"]
+
+
+def test_progress_is_shown_on_a_terminal_with_the_time_so_far(monkeypatch):
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        progress = Progress(shown=True)
+        for number in range(1, 4):
+            progress.say("run", f"repeat {number} of 3")
+        assert progress.stage == "run, repeat 3 of 3"
+        progress.tick()
+        progress.stop()
+        progress.say("run", "repeat 4 of 3")
+        shown = screen.read(1000).decode().split("\r\x1b[K")
+    assert shown == ["", "run, repeat 1 of 3 ...", "run, repeat 3 of 3: 0 s so far", ""]
+
+
+def test_in_a_log_many_short_repeats_count_as_one_stage(monkeypatch, capsys):
+    monkeypatch.setattr(output, "PATIENCE_S", 0.05)
+    progress = Progress(shown=True)
+    for number in range(1, 4):
+        progress.say("run", f"repeat {number} of 3")
+        time.sleep(0.03)
+        progress.tick()
+    assert capsys.readouterr().err == "reshard-executors: run, repeat 2 of 3: 0 s so far\n"
 
 
 def test_signals_end_a_rank_at_once_and_in_one_sentence(commands, two):

@@ -8,6 +8,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -20,8 +21,8 @@ from _ranks import Ranks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reshard_executors import spelling
-from reshard_executors.command import main
 from reshard_executors.command.doctor import code_of_report
+from reshard_executors.command.main import main
 from reshard_executors.doctor import (
     device_checks,
     domains,
@@ -32,6 +33,7 @@ from reshard_executors.doctor import (
     interfaces,
     links,
     ports,
+    pulse,
     reach,
     versions,
 )
@@ -55,6 +57,7 @@ from reshard_executors.doctor.versions import Versions
 from reshard_executors.doctor.visit import visit
 from reshard_executors.emulation import guard, namespaces, tools
 from reshard_executors.launchers import LOOPBACK, rank_info
+from torch._C._distributed_c10d import HashStore
 
 import reshard_planner as rp
 
@@ -699,8 +702,30 @@ def test_a_process_whose_rank_another_has_takes_no_part_and_says_so(capsys):
     assert json.loads(said.out)["lost"] == [2]
     assert said.err == (
         "reshard-executors: rank 1: the rank of this process is 1, which another process has too;"
-        " expected distinct ranks\n"
+        " expected distinct ranks, and another MASTER_PORT for each job\n"
     )
+
+
+def test_a_rank_without_signs_of_life_is_lost_and_one_that_has_not_come_is_not(monkeypatch):
+    monkeypatch.setattr(pulse, "BEAT_S", 0.05)
+    monkeypatch.setattr(pulse, "LOST_AFTER_S", 0.5)
+    store = HashStore()
+    ours, theirs, silent = (pulse.Pulse(store, rank) for rank in range(3))
+    try:
+        time.sleep(0.1)
+        silent.close()
+        found: dict[int, str] = {}
+        until = time.monotonic() + 5
+        while not found and time.monotonic() < until:
+            found = ours.find_ended(range(4))
+            time.sleep(0.02)
+        assert found == {2: "it has given no sign of life for 0.5 s"}
+        theirs.say("it was interrupted")
+        time.sleep(0.06)
+        assert ours.find_ended([0, 1]) == {1: "it was interrupted"}
+    finally:
+        ours.close()
+        theirs.close()
 
 
 @given(st.lists(st.sampled_from(list(Level))), st.booleans())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,6 +26,7 @@ from reshard_executors.emulation.tools import find_tool
 from reshard_executors.launchers import device_index, first_host
 from reshard_executors.local import ENVIRONMENT
 
+import reshard_planner as rp
 from reshard_planner.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,14 +130,14 @@ HYDRA = {
 
 
 def test_torchrun_says_everything():
-    assert rank_info(TORCHRUN) == RankInfo("torchrun", 5, 8, 1, 4, "gpu01.cluster", 29400)
+    assert rank_info(TORCHRUN) == RankInfo("torchrun", 5, 8, 1, 4, "gpu01.cluster", 29400, "job")
 
 
 def test_srun_leads_to_the_first_host_of_the_step():
     found = rank_info(STEP)
-    assert found == RankInfo("srun", 4, 5, 1, 2, "gpu004", found.port)
+    assert found == RankInfo("srun", 4, 5, 1, 2, "gpu004", found.port, "901593.2")
     found = rank_info(ONE_NODE)
-    assert found == RankInfo("srun", 3, 4, 3, 4, "gpu7", found.port)
+    assert found == RankInfo("srun", 3, 4, 3, 4, "gpu7", found.port, "901593.2")
 
 
 def test_srun_says_enough_without_its_newer_variables():
@@ -154,13 +158,25 @@ def test_ranks_of_a_step_meet_at_one_port_and_other_steps_at_others():
 
 def test_mpirun_meets_on_loopback_where_all_ranks_are_on_one_host():
     found = rank_info(OPENMPI)
-    assert found == RankInfo("openmpi", 1, 4, 1, 4, "127.0.0.1", found.port)
+    assert found == RankInfo("openmpi", 1, 4, 1, 4, "127.0.0.1", found.port, "prterun-gpu003-9245@1")
     assert rank_info({**OPENMPI, "OMPI_COMM_WORLD_RANK": "0"}).port == found.port
     assert rank_info({**OPENMPI, "PMIX_NAMESPACE": "prterun-gpu003-9246@1"}).port != found.port
 
 
 def test_mpich_and_intel_mpi_are_told_by_pmi():
     assert rank_info(HYDRA) == RankInfo("mpich", 2, 4, 0, 2, "node1", 29500)
+
+
+@pytest.mark.parametrize(
+    ("environ", "job"),
+    [
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "none"}, ""),  # torchrun's word for a job without a name
+        ({**HYDRA, "PMI_JOBID": "kvs_1"}, "kvs_1"),
+        ({"RANK": "0", "WORLD_SIZE": "1", **ALLOCATION}, ""),  # which may not be that of all ranks
+    ],
+)
+def test_a_job_has_the_name_that_its_launcher_gives_it(environ, job):
+    assert rank_info(environ).job == job
 
 
 def test_a_process_without_a_launcher_is_alone():
@@ -323,6 +339,60 @@ def test_torchrun_starts_the_example():
     done = launch([*launcher, EXAMPLE])
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == REFITS
+
+
+def test_under_torchrun_others_name_the_rank_that_was_killed(tmp_path):
+    layouts = [rp.Layout(rp.Mesh([rank]), ["R"]) for rank in (0, 1)]
+    rp.compile(
+        rp.ReshardSpec(
+            [rp.TensorSpec("w", (4096, 1024), "float32", *layouts)], rp.Topology.from_domains([[0], [1]])
+        )
+    ).save(tmp_path / "two.reshard")
+    launcher = [BIN / "torchrun", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=3"]
+    command = ["-m", "reshard_executors", "run", tmp_path / "two.reshard", "--ranks", "0,1,7"]
+    with subprocess.Popen(
+        list(map(str, [*launcher, *command, "--repeat", "10000"])),
+        env={**os.environ, **QUIET},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as agent:
+        try:
+            until = time.monotonic() + 60
+            while _written_nbytes((pids := _pids_of_ranks(agent.pid)).get("0")) < 2**28:
+                assert time.monotonic() < until
+                assert agent.poll() is None
+                time.sleep(0.1)
+            os.kill(pids["1"], signal.SIGKILL)
+            out, err = agent.communicate(timeout=60)
+        finally:
+            agent.kill()
+    assert agent.returncode == 1
+    said = [line for line in err.splitlines() if line.startswith("reshard-executors: ")]
+    assert [line.split(": ")[1] for line in sorted(said)] == ["rank 0", "rank 2"]
+    assert all("rank 1 has given no sign of life" in line for line in said)
+    assert "PARTIAL" in out
+
+
+def _pids_of_ranks(agent: int) -> dict[str, int]:
+    """The processes that an agent of torchrun has started, by rank."""
+    found = {}
+    for children in Path(f"/proc/{agent}/task").glob("*/children"):
+        for pid in children.read_text(encoding="ascii").split():
+            with contextlib.suppress(OSError):  # it has ended
+                entries = Path(f"/proc/{pid}/environ").read_text(encoding="utf-8").split("\0")
+                variables = dict(entry.partition("=")[::2] for entry in entries)
+                found[variables.get("RANK", "")] = int(pid)
+    return found
+
+
+def _written_nbytes(pid: int | None) -> int:
+    """Bytes that a process has written into files and connections; 0 for none."""
+    if pid is None:
+        return 0
+    lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+    return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
 def test_mpirun_starts_the_example():

@@ -1,22 +1,17 @@
-"""The example of killed ranks: what it prints, how it ends, and how survivors agree."""
+"""The example of killed ranks: what it prints, and how it ends."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-dist = pytest.importorskip("torch.distributed")
+pytest.importorskip("torch.distributed")
 
 SCRIPT = Path(__file__).resolve().parent.parent / "examples" / "recover.py"
 MOST_S = 100
@@ -76,68 +71,3 @@ def test_an_interrupt_ends_all_ranks():
     _, err, code = end_of(process)
     assert code == 130
     assert err == ""
-
-
-# how survivors agree
-
-
-@pytest.fixture
-def recover():
-    spec = importlib.util.spec_from_file_location("recover", SCRIPT)
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
-
-
-@pytest.fixture
-def connect():
-    """Gives each rank a connection of its own to one store."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port, handle, patience = listener.getsockname()[1], listener.detach(), timedelta(seconds=30)
-    store = dist.TCPStore("127.0.0.1", port, None, True, patience, False, master_listen_fd=handle)
-    yield lambda: dist.TCPStore("127.0.0.1", port, timeout=patience)
-    del store
-
-
-def agreed(recover, connect, known, steps, ranks=range(6)):
-    """What each survivor is told, where each knows of some that are lost and is at some step."""
-    with ThreadPoolExecutor(len(known)) as pool:
-        calls = {
-            rank: pool.submit(recover.agree, connect(), rank, ranks, lost, steps[rank])
-            for rank, lost in known.items()
-        }
-        return {rank: call.result() for rank, call in calls.items()}
-
-
-def test_survivors_that_know_of_different_ranks_agree_on_all_of_them_soon(recover, connect):
-    known = {0: (4,), 1: (), 2: (5,), 3: (4,)}
-    begin = time.monotonic()
-    answers = agreed(recover, connect, known, dict.fromkeys(known, 2))
-    assert list(answers.values()) == [([4, 5], 2)] * 4
-    assert time.monotonic() - begin < recover.TIMEOUT.total_seconds() / 2
-
-
-def test_a_rank_that_comes_a_little_later_lives_whatever_others_say(recover, connect):
-    def come_later():
-        time.sleep(recover.GRACE_S / 4)
-        return recover.agree(connect(), 2, [0, 1, 2, 5], (5,), 2)
-
-    with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(come_later)
-        answers = agreed(recover, connect, {0: (5,), 1: (2, 5)}, {0: 2, 1: 2}, ranks=[0, 1, 2, 5])
-        assert answers == dict.fromkeys((0, 1), ([5], 2))
-        assert late.result() == ([5], 2)
-
-
-def test_survivors_go_on_with_the_last_step_that_any_has_reached(recover, connect):
-    answers = agreed(recover, connect, {0: (1,), 2: ()}, {0: 2, 2: 3}, ranks=range(3))
-    assert answers == {0: ([1], 3), 2: ([1], 3)}
-
-
-def test_a_rank_that_nobody_calls_lost_is_waited_for_and_refused_afterwards(recover, connect, monkeypatch):
-    monkeypatch.setattr(recover, "TIMEOUT", timedelta(seconds=1))
-    assert agreed(recover, connect, {0: (), 1: ()}, {0: 2, 1: 2}, ranks=range(3)) == dict.fromkeys(
-        (0, 1), ([2], 2)
-    )
-    with pytest.raises(SystemExit, match=r"^rank 2 came too late; the others go on without it$"):
-        recover.agree(connect(), 2, range(3), (), 2)

@@ -626,6 +626,64 @@ def test_buffers_that_only_tensors_used_that_are_left_out_are_not_given_any_more
     assert found.buffers(1, "src") == found.buffers(0, "dst") == frozenset()
 
 
+@given(cases())
+def test_survivors_keep_exactly_the_local_tensors_that_the_new_plan_uses(case):
+    spec, gone = case
+    found = rp.replan(rp.compile(spec), gone)
+    for side in SIDES:
+        given_before = buffers(spec, side)
+        for rank in set(spec.ranks) - set(gone):
+            held = given_before.get(rank, {}) | {"of nobody": []}
+            kept = found.keep(rank, side, held)
+            assert list(kept) == [name for name in held if name in found.buffers(rank, side)]
+            assert all(kept[name] is held[name] for name in kept)
+            assert found.keep(rank, side, kept) == kept
+    if found.plan is not None:
+        sources = {
+            rank: found.keep(rank, "src", own)
+            for rank, own in buffers(spec, "src").items()
+            if rank not in gone
+        }
+        rp.interpret(found.plan, sources)  # takes them as they are
+
+
+def test_a_survivor_that_the_new_plan_does_not_need_keeps_nothing():
+    copied = rp.TensorSpec("copied", (8, 8), "bfloat16", rp.Layout(TRAIN, ["R"]), ROWS.dst)
+    alone = tensor(ROWS.src[0], rp.Layout(rp.Mesh([8], ["x"]), ["R"]))
+    spec = rp.ReshardSpec([alone, copied], rp.Topology.uniform(9, 4))
+    for start in (spec, rp.compile(spec)):
+        found = rp.replan(start, [1])
+        assert [each.tensor for each in found.impossible] == ["w"]
+        assert 8 not in found.plan.ranks
+        assert found.keep(8, "dst", {"w": 1}) == {}
+        assert found.keep(np.int64(0), "src", {"w": 1, "copied": 2}) == {"copied": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((1, "src", {"w": 1}), "rank is 1, which is gone; expected a rank that is left"),
+        ((8, "src", {"w": 1}), "rank is 8, which is no rank of the plan; expected one of 0,2-7"),
+        (("0", "src", {"w": 1}), "rank is '0', which is no rank of the plan; expected one of 0,2-7"),
+        ((0, "source", {"w": 1}), "side is 'source'; expected 'src' or 'dst'"),
+        ((0, "src", [1]), "tensors is a list; expected a mapping of names"),
+        (
+            (0, "src", {"v": 1}),
+            (
+                "tensors of rank 0, src, lack 'w', which the new plan uses; expected all local tensors of the"
+                " old plan"
+            ),
+        ),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(arguments, says):
+    copied = rp.TensorSpec("w", (8, 8), "bfloat16", rp.Layout(TRAIN, ["R"]), ROWS.dst)
+    found = rp.replan(rp.compile(spec_of(copied)), [1])
+    with pytest.raises(InputError) as caught:
+        found.keep(*arguments)
+    assert str(caught.value) == says
+
+
 def test_other_options_may_be_given():
     options = rp.Options(strategy="direct", lag=1)
     plan = rp.replan(rp.compile(spec_of(ROWS)), [6, 7], options=options).plan

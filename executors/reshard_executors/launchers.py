@@ -48,6 +48,7 @@ class RankInfo:
         local_world_size: number of processes on its host; None if the launcher does not say.
         address: host on which the process of rank 0 listens.
         port: where it listens there; 0 for a process that was started alone.
+        job: what the launcher calls the job, the same on all ranks; empty if it does not say.
     """
 
     launcher: str
@@ -57,6 +58,7 @@ class RankInfo:
     local_world_size: int | None
     address: str
     port: int
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,9 @@ def rank_info(environ: Mapping[str, str]) -> RankInfo:
     local_rank, local_size = _local(environ, names, size)
     address = environ.get("MASTER_ADDR") or _address(environ, names, size, local_size)
     given = bool(environ.get("MASTER_PORT"))
-    port = _integer(environ, "MASTER_PORT", 1, 65_535) if given else _port(environ, names)
-    return RankInfo(names.launcher, rank, size, local_rank, local_size, address, port)
+    job = _job(environ, names)
+    port = _integer(environ, "MASTER_PORT", 1, 65_535) if given else _port(names, job)
+    return RankInfo(names.launcher, rank, size, local_rank, local_size, address, port, job)
 
 
 def _innermost(environ: Mapping[str, str]) -> _Names | None:
@@ -214,19 +217,31 @@ def _address(environ: Mapping[str, str], names: _Names, size: int, local_size: i
     )
 
 
-def _port(environ: Mapping[str, str], names: _Names) -> int:
-    """A port that all ranks derive alike, and other jobs of the host differently, where there is a number."""
-    if names is _SRUN:
-        job = environ.get("SLURM_JOB_ID") or environ.get("SLURM_JOBID") or ""
-        step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID") or "0"
-        job_name = f"{job}.{step}" if job else ""
-    elif names is _OPENMPI:
-        job_name = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or ""
-    else:
-        job_name = environ.get("PMI_JOBID", "") if names is _MPICH else ""
-    if not job_name:
+def _job(environ: Mapping[str, str], names: _Names) -> str:
+    """What the launcher calls the job; empty if it does not say, as torchrun, which calls it "none" then."""
+    match names.launcher:
+        case "srun":
+            job = _value(environ, "SLURM_JOB_ID", "SLURM_JOBID")
+            return f"{job}.{_value(environ, 'SLURM_STEP_ID', 'SLURM_STEPID') or '0'}" if job else ""
+        case "openmpi":
+            return _value(environ, "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
+        case "mpich":
+            return _value(environ, "PMI_JOBID")
+        case _:
+            job = _value(environ, "TORCHELASTIC_RUN_ID")
+            return "" if job == "none" else job
+
+
+def _value(environ: Mapping[str, str], *names: str) -> str:
+    """The first of some variables that has a value; empty without."""
+    return next((environ[name] for name in names if environ.get(name)), "")
+
+
+def _port(names: _Names, job: str) -> int:
+    """A port that all ranks derive alike, and other jobs of the host differently, where there is a name."""
+    if names is _TORCHRUN or not job:
         return USUAL_PORT
-    digest = hashlib.sha256(job_name.encode(errors="surrogateescape")).digest()
+    digest = hashlib.sha256(job.encode(errors="surrogateescape")).digest()
     return FIRST_PORT + int.from_bytes(digest[:8], "big") % PORTS
 
 
@@ -318,4 +333,4 @@ def start_world(
         if error.name != "torch":
             raise
         raise InputError(f"starting a world needs torch, which is not installed; {TORCH_EXTRA}") from None
-    return make_world(info, backend, timeout)
+    return make_world(info, backend, timeout, "start_world")

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from reshard_executors.lane import Lane
 from reshard_executors.launchers import RankInfo
 from reshard_planner.errors import ExecutionError, InputError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
+T = TypeVar("T")
+
 KNOCK_PAUSE_S: Final = 0.1
-"""From one try to reach rank 0 to the next."""
+"""From one try to reach rank 0, or to hear of its job, to the next."""
+
+OPEN_S: Final = 2.0
+"""How long the store may take to open at least, however late rank 0 has begun to listen."""
+
+JOB: Final = "reshard job"
+"""Key in the store: whose it is."""
 
 
 class Hurdle(Enum):
@@ -27,8 +40,8 @@ class Hurdle(Enum):
     """Rank 0 cannot listen at the port."""
     REACH = auto()
     """Nobody listens where rank 0 should, or there is no way there."""
-    JOIN = auto()
-    """Somebody listens there, but is not rank 0, or the connection fails."""
+    FOREIGN = auto()
+    """Somebody listens there who is not rank 0 of this job."""
 
 
 class StoreError(ExecutionError):
@@ -49,34 +62,69 @@ class RankTakenError(InputError):
 
     def __init__(self, rank: int) -> None:
         super().__init__(
-            f"the rank of this process is {rank}, which another process has too; expected distinct ranks"
+            f"the rank of this process is {rank}, which another process has too; expected distinct ranks,"
+            " and another MASTER_PORT for each job"
         )
 
 
-def open_store(info: RankInfo, timeout: timedelta) -> Store:
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What tells the ranks of a job from those of others that meet at the same port.
+
+    Attributes:
+        world_size: number of ranks.
+        purpose: what they come for: a verb of the command, or ``start_world``.
+        name: what the launcher calls the job; empty where it does not say.
+        digest: of the plan; empty if there is none or it cannot be read.
+    """
+
+    world_size: int
+    purpose: str
+    name: str
+    digest: str
+
+    def difference(self, other: Job) -> str | None:
+        """In which way another job is another one, in words; None if it may well be the same.
+
+        Plans are compared only where no launcher names the job: ranks of one job that have different plans
+        find that out together.
+        """
+        named = bool(self.name and other.name)
+        if self.world_size != other.world_size:
+            return f"its job has {other.world_size} ranks, and this one {self.world_size}"
+        if self.purpose != other.purpose:
+            return f"its job has come for {other.purpose}, and this one for {self.purpose}"
+        if named and self.name != other.name:
+            return f"its job is {other.name}, and this one {self.name}"
+        if not named and self.digest and other.digest and self.digest != other.digest:
+            return f"its job has plan {other.digest[:12]}, and this one {self.digest[:12]}"
+        return None
+
+
+def open_store(info: RankInfo, timeout: timedelta, purpose: str, digest: str = "") -> Store:
     """Open the store that rank 0 keeps, or torchrun's agents; waits for whoever keeps it alone.
 
     Args:
         info: what the launcher says of this process; one that was started alone keeps a store for itself.
         timeout: how long to wait, and for each later operation.
+        purpose: what all ranks come for; see :class:`Job`.
+        digest: of the plan, the same on all ranks that can read it.
 
     Raises:
-        StoreError: if that cannot be.
+        StoreError: if that cannot be, at the latest a few seconds after the timeout.
         RankTakenError: if another process has come with the same rank.
     """
+    until = time.monotonic() + timeout.total_seconds()
     try:
-        from torch._C._distributed_c10d import HashStore, TCPStore  # noqa: PLC0415 - torch may be missing
+        from torch._C._distributed_c10d import HashStore  # noqa: PLC0415 - torch may be missing
         from torch.distributed import is_torchelastic_launched  # noqa: PLC0415
-        from torch.distributed.rendezvous import rendezvous  # noqa: PLC0415
     except ImportError as error:
         raise StoreError(Hurdle.TORCH, str(error)) from None
-    from reshard_executors.agreement import reason  # noqa: PLC0415 - needs torch
 
     if info.launcher == "none":
         return HashStore()
-    listens = info.rank == 0
     of_agents = info.launcher == "torchrun" and is_torchelastic_launched()
-    if not listens:
+    if info.rank != 0:
         unreached = knock(info.address, info.port, timeout.total_seconds())
         if unreached is not None:
             raise StoreError(Hurdle.REACH, unreached)
@@ -84,26 +132,87 @@ def open_store(info: RankInfo, timeout: timedelta) -> Store:
         taken = try_port(info.port)
         if taken is not None:
             raise StoreError(Hurdle.LISTEN, taken)
-    store: Store
+    until = max(until, time.monotonic() + OPEN_S)
+    job = Job(info.world_size, purpose, info.job, digest)
+    work = partial(_of_agents, info, timeout) if of_agents else partial(_of_rank_0, info, timeout, job, until)
     try:
-        if of_agents:  # which number the ranks themselves, so that none is there twice
-            store = next(rendezvous("env://", info.rank, info.world_size, timeout=timeout))[0]
-            return store
+        # torch waits without end for an answer of whoever listens there
+        return within(until - time.monotonic() + KNOCK_PAUSE_S, work)
+    except TimeoutError:
+        reason = f"it has not answered as such within {timeout.total_seconds():g} s"
+        raise StoreError(Hurdle.FOREIGN, reason) from None
+
+
+def within(patience_s: float, work: Callable[[], T]) -> T:
+    """Do something that may never end, in a thread that is left to it then.
+
+    Raises:
+        TimeoutError: if it has not ended after some seconds.
+    """
+    lane = Lane("reshard store")
+    ticket = lane.ask(work)
+    lane.close()
+    if not ticket.done(patience_s):
+        raise TimeoutError
+    return ticket.result()
+
+
+def _of_agents(info: RankInfo, timeout: timedelta) -> Store:
+    """The store of torchrun's agents, who number the ranks, so that none is there twice."""
+    from torch.distributed.rendezvous import rendezvous  # noqa: PLC0415 - torch may be missing
+
+    from reshard_executors.agreement import reason  # noqa: PLC0415 - needs torch
+
+    try:
+        store: Store = next(rendezvous("env://", info.rank, info.world_size, timeout=timeout))[0]
+    except RuntimeError as failure:
+        raise StoreError(Hurdle.FOREIGN, reason(failure)) from failure
+    return store
+
+
+def _of_rank_0(info: RankInfo, timeout: timedelta, job: Job, until: float) -> Store:
+    """The store that rank 0 keeps, which says there whose it is before another rank takes its own."""
+    from torch._C._distributed_c10d import TCPStore  # noqa: PLC0415 - torch may be missing
+
+    from reshard_executors.agreement import reason  # noqa: PLC0415 - needs torch
+
+    keeps = info.rank == 0
+    try:
         store = TCPStore(
-            info.address,
-            info.port,
-            info.world_size,
-            is_master=listens,
-            timeout=timeout,
-            wait_for_workers=False,
+            info.address, info.port, info.world_size, is_master=keeps, timeout=timeout, wait_for_workers=False
         )
+        if keeps:
+            store.set(JOB, json.dumps(asdict(job)))
+        while not store.check([JOB]):
+            if time.monotonic() > until:
+                raise TimeoutError
+            time.sleep(KNOCK_PAUSE_S)
+        _compare(job, store.get(JOB))
         claims = store.add(f"reshard claims of rank {info.rank}", 1)
     except RuntimeError as failure:
-        hurdle = Hurdle.LISTEN if listens and not of_agents else Hurdle.JOIN
-        raise StoreError(hurdle, reason(failure)) from failure
+        if keeps:
+            raise StoreError(Hurdle.LISTEN, reason(failure)) from failure
+        unreached = knock(info.address, info.port, 0.0)  # it may have ended meanwhile
+        hurdle = Hurdle.FOREIGN if unreached is None else Hurdle.REACH
+        raise StoreError(hurdle, unreached or reason(failure)) from failure
     if claims > 1:
         raise RankTakenError(info.rank)
     return store
+
+
+def _compare(job: Job, said: bytes) -> None:
+    """Refuse a store of another job, given what it says of it.
+
+    Raises:
+        StoreError: saying in which way it is another one.
+    """
+    try:
+        other = Job(**json.loads(said))
+    except (TypeError, ValueError):
+        raise StoreError(Hurdle.FOREIGN, "it is of another version of this program") from None
+    difference = job.difference(other)
+    if difference is not None:
+        raise StoreError(Hurdle.FOREIGN, difference)
 
 
 def try_port(port: int) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import torch
@@ -13,11 +14,14 @@ from torch._C._distributed_c10d import Store
 from reshard_executors.agreement import reason
 from reshard_executors.launchers import RankInfo, device_index
 from reshard_executors.meeting import meet
-from reshard_executors.store import Hurdle, StoreError, open_store
+from reshard_executors.store import Hurdle, StoreError, open_store, within
 from reshard_planner.errors import ExecutionError, InputError
 
 GIVE_UP_S: Final = 1.0
 """How long rank 0, which keeps the store, stays on when ranks are missing, so that others hear which."""
+
+ANSWER_S: Final = 3.0
+"""How long after the timeout the store may answer that ranks are missing; it may hang."""
 
 
 class RanksMissingError(ExecutionError):
@@ -32,8 +36,19 @@ class RanksMissingError(ExecutionError):
         self.first_knows = first_knows
 
 
-def make_world(info: RankInfo, backend: str | None, timeout: timedelta) -> torch.device:
-    """Start ``torch.distributed``; see :func:`reshard_executors.launchers.start_world`."""
+def make_world(
+    info: RankInfo, backend: str | None, timeout: timedelta, purpose: str, digest: str = ""
+) -> torch.device:
+    """Start ``torch.distributed``; see :func:`reshard_executors.launchers.start_world`.
+
+    Args:
+        info: likewise.
+        backend: likewise.
+        timeout: likewise.
+        purpose: what all ranks come for, and the plan that they have; see
+            :func:`reshard_executors.store.open_store`.
+        digest: likewise.
+    """
     if dist.is_initialized():
         raise InputError("torch.distributed has been initialized already; expected a process without a world")
     chosen = backend or ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
@@ -41,12 +56,17 @@ def make_world(info: RankInfo, backend: str | None, timeout: timedelta) -> torch
         raise InputError(f"backend is {backend!r}; expected one of {', '.join(dist.Backend.backend_list)}")
     device = _take_device(info) if chosen == "nccl" else torch.device("cpu")
     try:
-        store = _await_all(open_store(info, timeout), info, timeout)
+        opened = open_store(info, timeout, purpose, digest)
+        awaiting = partial(_await_all, opened, info, timeout)
+        store = within(timeout.total_seconds() + ANSWER_S, awaiting)  # torch waits without end for answers
         dist.init_process_group(
             chosen, store=store, rank=info.rank, world_size=info.world_size, timeout=timeout
         )
     except StoreError as error:
         raise ExecutionError(_word(error, info, timeout)) from error
+    except TimeoutError:
+        silent = f"the store has not answered within {timeout.total_seconds():g} s"
+        raise ExecutionError(_unconnected(info, silent)) from None
     except RuntimeError as failure:
         raise ExecutionError(_unconnected(info, reason(failure))) from failure
     return device
@@ -78,7 +98,12 @@ def _word(error: StoreError, info: RankInfo, timeout: timedelta) -> str:
                 f"rank 0 could not be reached at {info.address}:{info.port} within"
                 f" {timeout.total_seconds():g} s: {error.reason}"
             )
-        case _:
+        case Hurdle.FOREIGN:
+            return (
+                f"somebody listens at {info.address}:{info.port} who is not rank 0 of this job:"
+                f" {error.reason}; another port may be given as MASTER_PORT"
+            )
+        case Hurdle.TORCH:
             return _unconnected(info, error.reason)
 
 

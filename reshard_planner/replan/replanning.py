@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from reshard_planner.atoms import Ranks
 from reshard_planner.compiler import compile as compile_spec
@@ -17,7 +18,9 @@ from reshard_planner.replan.impossible import Impossible
 from reshard_planner.replan.remainder import Incomplete, find_remainder
 from reshard_planner.spec import Options, ReshardSpec
 from reshard_planner.spec.tiles import SideTiles
-from reshard_planner.spec.values import Side
+from reshard_planner.spec.values import SIDES, Side
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,39 @@ class Replan:
         return frozenset(
             buffer.name for tensor in self.spec.tensors for buffer in SideTiles(tensor, side).buffers(rank)
         )
+
+    def keep(self, rank: int, side: Side, tensors: Mapping[str, T]) -> dict[str, T]:
+        """A rank's local tensors without those that the new plan does not use any more.
+
+        Args:
+            rank: one that is left; it may take no part in the new plan.
+            side: before ("src") or after ("dst").
+            tensors: what it gave for the old plan, by name of the buffer, and anything else.
+
+        Returns:
+            Those that :meth:`buffers` names, in the given order: what executors are given for the new plan.
+
+        Raises:
+            InputError: if the rank is gone, or unknown to the plan that was given, ``side`` is neither, or
+                a local tensor is missing that the new plan uses.
+        """
+        if rank in self.without:
+            raise InputError(f"rank is {rank}, which is gone; expected a rank that is left")
+        if self.before is not None and rank not in self.before.ranks:
+            left = format_ints(each for each in self.before.ranks if each not in self.without)
+            raise InputError(f"rank is {rank!r}, which is no rank of the plan; expected one of {left}")
+        if side not in SIDES:
+            raise InputError(f"side is {side!r}; expected 'src' or 'dst'")
+        if not isinstance(tensors, Mapping):
+            raise InputError(f"tensors is a {type(tensors).__name__}; expected a mapping of names")
+        used = self.buffers(rank, side)
+        missing = sorted(used.difference(tensors))
+        if missing:
+            raise InputError(
+                f"tensors of rank {rank}, {side}, lack {missing[0]!r}, which the new plan uses; expected all"
+                " local tensors of the old plan"
+            )
+        return {name: tensor for name, tensor in tensors.items() if name in used}
 
     @property
     def complete(self) -> bool:

@@ -1,5 +1,5 @@
 """The command ``reshard-executors``, which every process of a launcher runs."""
 
-from reshard_executors.command.main import main, start
+from reshard_executors.command.start import start
 
-__all__ = ["main", "start"]
+__all__ = ["start"]

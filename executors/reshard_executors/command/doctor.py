@@ -8,14 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from reshard_executors.command.exits import (
-    BAD_INPUT,
-    DONE,
-    FAILED,
-    TRY_AGAIN,
-    CommandError,
-    describe_codes,
-)
+from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, TERMINATED, TRY_AGAIN
+from reshard_executors.command.exits import CommandError, describe_codes
 from reshard_executors.command.options import (
     add_launcher_options,
     check_integer,
@@ -23,11 +17,12 @@ from reshard_executors.command.options import (
     played_ranks,
 )
 from reshard_executors.command.output import Progress, print_error, print_json, print_text
-from reshard_executors.command.supervise import supervise
+from reshard_executors.command.supervise import Parting, supervise
 from reshard_executors.command.verb import Verb
 from reshard_executors.doctor.claims import Wish
 from reshard_executors.doctor.examine import RANKS
 from reshard_executors.doctor.findings import Report
+from reshard_executors.doctor.pulse import Farewell
 from reshard_executors.doctor.visit import visit
 from reshard_executors.launchers import rank_info
 from reshard_executors.store import RankTakenError
@@ -40,7 +35,9 @@ CODES: Final = describe_codes(
         DONE: "nothing failed; there may be warnings",
         FAILED: "a check failed",
         BAD_INPUT: "bad input",
-        TRY_AGAIN: "ranks were lost, or did not meet: try again",
+        TRY_AGAIN: "ranks were lost, or did not meet, or another job has the port of rank 0: try again",
+        INTERRUPTED: "interrupted (Ctrl-C)",
+        TERMINATED: "ended by SIGTERM",
     }
 )
 
@@ -70,14 +67,18 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     wish = Wish(arguments.backend, arguments.mib * 2**20)
     progress = Progress(shown=info.rank == 0)
     progress.say("check")
+    farewell = Farewell()
+    parting = Parting(info.local_rank == 0, leave=farewell.say)
     try:
         report = supervise(
-            lambda: visit(info, environ, arguments.plan, wish, arguments.timeout, played), progress
+            lambda: visit(info, environ, arguments.plan, wish, arguments.timeout, played, farewell),
+            progress,
+            parting,
         )
     except RankTakenError as error:  # which the other ranks do not know of
         raise CommandError(BAD_INPUT, str(error), speaks=True) from None
     finally:
-        progress.end()
+        progress.stop()
     code = code_of_report(report)
     if info.rank == 0:
         _print(report, code, json=arguments.json)

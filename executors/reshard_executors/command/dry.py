@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_executors.command.output import align
-from reshard_executors.spelling import spell_nbytes
+from reshard_executors.spelling import spell_nbytes, spell_ranks
 from reshard_planner.errors import InputError
 from reshard_planner.ir.messages import split_moves
 from reshard_planner.ir.ops import Ops
@@ -23,15 +23,26 @@ DIGEST_DIGITS = 12
 """Digits of a digest that people are shown."""
 
 
-def describe_ranks(plan: Plan, played: Sequence[int]) -> dict[str, Any]:
+def describe_ranks(plan: Plan, played: Sequence[int] | None = None) -> dict[str, Any]:
     """What every rank would do, in plain JSON types.
 
     Args:
         plan: what would be run.
-        played: rank of the plan that each process plays, in their order.
+        played: rank of the plan that each process plays, in their order; its own when None.
+
+    Raises:
+        InputError: if no process plays some rank of the plan.
     """
     ops = plan.ops()
-    process = {rank: at for at, rank in enumerate(played)}
+    process = {rank: rank for rank in plan.ranks}
+    if played is not None:
+        process = {rank: at for at, rank in enumerate(played)}
+        missing = [rank for rank in plan.ranks if rank not in process]
+        if missing:
+            raise InputError(
+                f"--ranks leaves out {spell_ranks(missing)} of the plan; expected all of its ranks, and"
+                " perhaps others"
+            )
     size = max((*plan.ranks, -1)) + 1
     columns = {
         ("send", medium): _sums(ops, ops.src, medium, size) for medium in (Medium.NETWORK, Medium.NVLINK)
@@ -47,7 +58,7 @@ def describe_ranks(plan: Plan, played: Sequence[int]) -> dict[str, Any]:
         "ranks": [
             {
                 "rank": rank,
-                "process": process.get(rank),
+                "process": process[rank],
                 "slots": int(slots[rank]),
                 **{
                     side: {
@@ -86,7 +97,8 @@ def describe_rank(plan: Plan, rank: int) -> dict[str, Any]:
         VerificationError: if the plan cannot be lowered to programs.
     """
     if rank not in plan.ranks:
-        raise InputError(f"--rank {rank} is no rank of the plan, which has {len(plan.ranks)} ranks")
+        own = spell_ranks(plan.ranks) if plan.ranks else "none"
+        raise InputError(f"--rank {rank} is no rank of the plan, which has {own}")
     return {
         "digest": plan.digest,
         "rank": rank,
@@ -122,7 +134,7 @@ def ranks_text(found: dict[str, Any]) -> str:
     rows += [
         (
             str(each["rank"]),
-            "-" if each["process"] is None else str(each["process"]),
+            str(each["process"]),
             str(each["slots"]),
             *(
                 cell

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, TERMINATED, TRY_AGAIN
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
-
-DONE: Final = 0
-FAILED: Final = 1
-BAD_INPUT: Final = 2
-TRY_AGAIN: Final = 75
-"""EX_TEMPFAIL of sysexits.h, which schedulers know as a reason to start again."""
-INTERRUPTED: Final = 130
-TERMINATED: Final = 143
 
 SILENT_STAY_S: Final = 0.3
 """How long a process stays that leaves it to another one to say what is wrong."""
+
+STORE_STAY_S: Final = 1.5
+"""How long rank 0, which may keep the store, stays when a run has failed: until all others know of it."""
 
 
 def describe_codes(meanings: Mapping[int, str]) -> str:
@@ -32,9 +28,10 @@ def describe_codes(meanings: Mapping[int, str]) -> str:
 CODES: Final = describe_codes(
     {
         DONE: "done",
-        FAILED: "a wrong element, or a plan that fails its check",
+        FAILED: "a wrong element, a plan that fails its check, or a result that cannot be printed",
         BAD_INPUT: "bad input",
-        TRY_AGAIN: "a rank or the network was lost, or too slow: try again, on other machines if it stays",
+        TRY_AGAIN: "a rank or the network was lost, or too slow, or another job has the port of rank 0:\n"
+        "       try again, on other machines or with another MASTER_PORT if it stays",
         INTERRUPTED: "interrupted (Ctrl-C)",
         TERMINATED: "ended by SIGTERM",
     }
@@ -57,10 +54,6 @@ class CommandError(Exception):
         super().__init__(text)
         self.code, self.text, self.speaks = code, text, speaks
         self.stay_s = (0.0 if speaks else SILENT_STAY_S) if stay_s is None else stay_s
-
-
-class Terminated(BaseException):
-    """SIGTERM has come; not an :class:`Exception`, like KeyboardInterrupt."""
 
 
 def code_of(error: ReshardError) -> int:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import NoReturn
 
-from reshard_executors.command.exits import (
+from reshard_executors.command.codes import (
     BAD_INPUT,
-    CODES,
     DONE,
     FAILED,
     INTERRUPTED,
+    PROGRAM,
     TERMINATED,
-    CommandError,
     Terminated,
-    code_of,
 )
-from reshard_executors.command.output import PROGRAM, PrintError, print_error
+from reshard_executors.command.exits import CODES, CommandError, code_of
+from reshard_executors.command.output import PrintError, print_error, print_text
 from reshard_executors.command.supervise import hearing_sigterm
 from reshard_executors.command.verbs import VERBS
 from reshard_executors.launchers import rank_info
@@ -30,7 +28,10 @@ from reshard_planner.errors import InputError, ReshardError
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence."""
+    """A parser whose errors are one sentence, also where its help cannot be printed."""
+
+    def _print_message(self, message: str, _file: object = None) -> None:
+        print_text(message)
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(BAD_INPUT, f"{message}; see {self.prog} --help", speaks=True)
@@ -61,7 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Run one command and return its exit code; see :data:`reshard_executors.command.exits.CODES`.
+    """Run one command and return its exit code; see :mod:`reshard_executors.command.codes`.
 
     Errors are one sentence on stderr, and what all ranks find wrong alike is said by rank 0 alone.
 
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] | No
         environ: with the launcher's variables; that of the process when None.
     """
     variables = os.environ if environ is None else environ
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # it prints what it also raises, and pages of it
     with hearing_sigterm():
         try:
             return _run(arguments, variables)
@@ -109,25 +111,6 @@ def _run(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> int:
         raise CommandError(failure.code, failure.text, speaks=_rank(environ) in {0, None}) from None
     code: int = parsed.run(parsed, environ)
     return code
-
-
-def start() -> NoReturn:
-    """Run the command of this process, and end it.
-
-    The end is at once: threads of torch's backends may still wait for ranks that are gone, and Python would
-    wait for some of them and be aborted by others.
-    """
-    try:
-        code = main()
-    except (KeyboardInterrupt, Terminated) as stop:  # one more, while the first was being told of
-        code = TERMINATED if isinstance(stop, Terminated) else INTERRUPTED
-    except BaseException:  # noqa: BLE001 - a fault of this program, shown as Python shows it
-        sys.excepthook(*sys.exc_info())
-        code = FAILED
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed, or nobody reads it
-            stream.flush()
-    os._exit(code)
 
 
 def _rank(environ: Mapping[str, str]) -> int | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, TextIO
 
-PROGRAM: Final = "reshard-executors"
+from reshard_executors.command.codes import PROGRAM
 
 MAX_ERROR: Final = 1000
 """Most characters of an error that are shown, since errors repeat values of any length."""
@@ -35,8 +37,10 @@ def print_text(text: str) -> None:
     """Print lines to stdout.
 
     Raises:
-        PrintError: if that fails.
+        PrintError: if that fails, or the process was started with stdout closed.
     """
+    if sys.stdout is None:
+        raise PrintError(OSError(errno.EBADF, os.strerror(errno.EBADF)))
     try:
         _print(sys.stdout, text)
     except OSError as error:
@@ -53,6 +57,8 @@ def print_error(text: str) -> None:
     """Print one line to stderr, after the name of the program, if anybody can read it."""
     line = " ".join(text.split())
     shown = line if len(line) <= MAX_ERROR else f"{line[:MAX_ERROR]} ..."
+    if sys.stderr is None:
+        return
     try:
         _print(sys.stderr, f"{PROGRAM}: {shown}")
     except OSError:
@@ -65,9 +71,7 @@ def _silence(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _print(stream: TextIO | None, text: str) -> None:
-    if stream is None:  # the command was started with the stream closed
-        return
+def _print(stream: TextIO, text: str) -> None:
     encoding = stream.encoding or "utf-8"
     shown = text.encode(encoding, "backslashreplace").decode(encoding)
     stream.write(shown if shown.endswith("\n") else shown + "\n")
@@ -75,11 +79,7 @@ def _print(stream: TextIO | None, text: str) -> None:
 
 
 class Progress:
-    """Tells on stderr which stage a command is in: at once on a terminal, in a log only if it takes long.
-
-    Attributes:
-        stage: the stage.
-    """
+    """Tells on stderr which stage a command is in: on a terminal always, in a log only if it takes long."""
 
     def __init__(self, *, shown: bool) -> None:
         """Begin.
@@ -89,27 +89,54 @@ class Progress:
         """
         self._stream = sys.stderr if shown else None
         self._live = self._stream is not None and self._stream.isatty()
-        self.stage = ""
+        self._stage = self._detail = ""
         self._since = time.monotonic()
         self._next_s = PATIENCE_S
+        self._lock = threading.Lock()  # one thread works, and another one sees the time pass
 
-    def say(self, stage: str) -> None:
-        """A stage begins."""
-        self.stage, self._since, self._next_s = stage, time.monotonic(), PATIENCE_S
-        self._show(f"{stage} ...")
+    @property
+    def stage(self) -> str:
+        """The stage, and how far it is; empty outside of all."""
+        return f"{self._stage}, {self._detail}" if self._detail else self._stage
+
+    def say(self, stage: str, detail: str = "") -> None:
+        """A stage begins, or goes on.
+
+        Args:
+            stage: its name.
+            detail: how far it is, such as ``repeat 3 of 5``.
+        """
+        with self._lock:
+            begins = stage != self._stage
+            self._stage, self._detail = stage, detail
+            if begins:
+                self._since, self._next_s = time.monotonic(), PATIENCE_S
+                self._show(f"{self.stage} ...")
 
     def tick(self) -> None:
         """Time passes."""
-        passed_s = time.monotonic() - self._since
-        if self._stream is None or self._live or not self.stage or passed_s < self._next_s:
-            return
-        self._next_s *= 2
-        print_error(f"{self.stage}: {passed_s:.0f} s so far")
+        with self._lock:
+            passed_s = time.monotonic() - self._since
+            if self._stream is None or not self._stage or (passed_s < self._next_s and not self._live):
+                return
+            text = f"{self.stage}: {passed_s:.0f} s so far"
+            if self._live:
+                self._show(text)
+            else:
+                self._next_s *= 2
+                print_error(text)
 
     def end(self) -> None:
         """Clear the line on the terminal."""
-        self.stage = ""
-        self._show("")
+        with self._lock:
+            self._stage = self._detail = ""
+            self._show("")
+
+    def stop(self) -> None:
+        """Clear the line, and tell nothing any more, whatever is still said."""
+        self.end()
+        with self._lock:
+            self._stream, self._live = None, False
 
     def _show(self, text: str) -> None:
         """Have the line on the terminal say this."""

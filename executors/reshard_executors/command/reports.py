@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.timeline import Timeline
@@ -80,3 +80,25 @@ class RankReport:
     repeats: tuple[Repeat, ...]
     difference: str | None
     timeline: Timeline | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one rank has measured so far: still there when a run does not end well.
+
+    Attributes:
+        plan: what is run; None before ranks have met.
+        rank: that this process plays.
+        repeats: those that ended well.
+        difference: a sentence on the first wrong element; None if none was found.
+    """
+
+    plan: Plan | None = None
+    rank: int = 0
+    repeats: list[Repeat] = field(default_factory=list)
+    difference: str | None = None
+
+    def report(self, plan: Plan, timeline: Timeline | None = None) -> RankReport:
+        """All of it, given what is run, and what the rank did in the last run."""
+        planned = Planned.of(plan, self.rank)
+        return RankReport(self.rank, planned, tuple(self.repeats), self.difference, timeline)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,24 +13,32 @@ from typing import Any, Final
 
 from reshard_executors import TORCH_EXTRA
 from reshard_executors.command import dry
-from reshard_executors.command.exits import BAD_INPUT, CODES, DONE, FAILED
+from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, Terminated
+from reshard_executors.command.exits import CODES, STORE_STAY_S, CommandError
 from reshard_executors.command.options import (
     add_launcher_options,
     check_integer,
     check_seconds,
     played_ranks,
 )
-from reshard_executors.command.output import Progress, print_error, print_json, print_text
+from reshard_executors.command.output import PrintError, Progress, print_error, print_json, print_text
+from reshard_executors.command.partial import partial_dict, partial_text
 from reshard_executors.command.profile import check_writable, write_profile
-from reshard_executors.command.reports import RankReport
+from reshard_executors.command.reports import RankReport, Tally
 from reshard_executors.command.summary import Summary
-from reshard_executors.command.supervise import supervise
+from reshard_executors.command.supervise import REASON_WAIT_S, Parting, supervise
 from reshard_executors.command.verb import Verb
-from reshard_executors.launchers import rank_info
-from reshard_planner.errors import InputError
+from reshard_executors.launchers import RankInfo, rank_info
+from reshard_planner.errors import InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 
 MAX_REPEAT: Final = 10_000
+
+HASTY: Final = ("openmpi", "mpich")
+"""Launchers that kill ranks about a second after SIGTERM; others leave half a minute."""
+
+FAILING_S: Final = 4.0
+"""How long ranks take at most from the loss of another one until they know which it was."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,11 +99,10 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return DONE
     if find_spec("torch") is None:
         raise InputError(f"running a plan needs torch, which is not installed; {TORCH_EXTRA}")
-    progress = Progress(shown=info.rank == 0)
+    progress, tally = Progress(shown=info.rank == 0), Tally()
 
     def work() -> int:
         progress.say("load torch")
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or else a lost store fills the terminal
         from reshard_executors.command.session import Order, play  # noqa: PLC0415 - a dry run needs no torch
 
         order = Order(
@@ -116,13 +124,49 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             order,
             progress.say,
             partial(_prepare, arguments, info.rank),
-            partial(_conclude, arguments, progress),
+            partial(_conclude, arguments, progress, tally),
+            tally,
         )
 
+    parting = Parting(
+        info.local_rank == 0, partial(_patience_s, info, tally), partial(_leave, info.rank, tally)
+    )
     try:
-        return supervise(work, progress, speaks=info.local_rank == 0)
+        return supervise(work, progress, parting)
+    except (CommandError, ReshardError):
+        progress.stop()
+        if info.rank == 0:
+            _print_partial(arguments, tally)
+        raise
     finally:
-        progress.end()
+        progress.stop()
+
+
+def _patience_s(info: RankInfo, tally: Tally, stop: BaseException) -> float:
+    """How long to wait for the cause of a signal: SIGTERM is what launchers send when they miss a rank."""
+    launched = isinstance(stop, Terminated) and tally.plan is not None and info.world_size > 1
+    return FAILING_S if launched and info.launcher not in HASTY else REASON_WAIT_S
+
+
+def _leave(rank: int, tally: Tally, why: str) -> float:
+    """Tell the other ranks of the run why this one leaves; how long it has to stay then, in seconds."""
+    belongings = sys.modules.get("reshard_executors.belongings")
+    if belongings is None or tally.plan is None:
+        return 0.0
+    belongings.leave_all(why)
+    return STORE_STAY_S if rank == 0 else 0.0
+
+
+def _print_partial(arguments: argparse.Namespace, tally: Tally) -> None:
+    """Print what this rank has measured, where the summary of all has not been."""
+    if tally.plan is None or not tally.repeats:
+        return
+    summary = Summary.of(tally.plan, [tally.report(tally.plan)], checked=arguments.check)
+    with suppress(PrintError):  # what went wrong before is told
+        if arguments.json:
+            print_json(partial_dict(summary, arguments.repeat))
+        else:
+            print_text(partial_text(summary, arguments.repeat))
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -140,7 +184,7 @@ def _describe(arguments: argparse.Namespace, ranks: Sequence[int] | None, *, sho
         found = dry.describe_rank(plan, arguments.rank)
         text = dry.rank_text
     else:
-        found = dry.describe_ranks(plan, plan.ranks if ranks is None else ranks)
+        found = dry.describe_ranks(plan, ranks)
         text = dry.ranks_text
     if shown and arguments.json:
         print_json(found)
@@ -154,10 +198,15 @@ def _prepare(arguments: argparse.Namespace, rank: int) -> None:
 
 
 def _conclude(
-    arguments: argparse.Namespace, progress: Progress, plan: Plan, reports: Sequence[RankReport]
+    arguments: argparse.Namespace,
+    progress: Progress,
+    tally: Tally,
+    plan: Plan,
+    reports: Sequence[RankReport],
 ) -> int:
     """Print the summary, and write the profile; on rank 0."""
     progress.end()
+    tally.plan = None  # its figures are told with those of all ranks
     summary = Summary.of(plan, reports, checked=arguments.check)
     code = DONE if summary.first_error is None else FAILED
     problem = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,9 +16,10 @@ from torch.distributed import distributed_c10d as c10d
 from reshard_executors.agreement import meeting_to, reason
 from reshard_executors.check import first_difference
 from reshard_executors.checkpoint import open_values
-from reshard_executors.command.exits import DONE, FAILED, TRY_AGAIN, CommandError, code_of
+from reshard_executors.command.codes import DONE, FAILED, TRY_AGAIN
+from reshard_executors.command.exits import STORE_STAY_S, CommandError, code_of
 from reshard_executors.command.output import PrintError
-from reshard_executors.command.reports import Planned, RankReport, Repeat
+from reshard_executors.command.reports import RankReport, Repeat, Tally
 from reshard_executors.lane import Lane
 from reshard_executors.launchers import RankInfo
 from reshard_executors.record import RunRecord
@@ -38,9 +40,6 @@ MAX_VOICES = 8
 
 VOICE_WAIT_S = 1.0
 """How long to ask the store, which may be gone, whether enough ranks have spoken."""
-
-STORE_STAY_S = 1.5
-"""How long rank 0, which may keep the store, stays when a run has failed: until all others know of it."""
 
 Tensors = dict[str, list[torch.Tensor]]
 
@@ -95,19 +94,26 @@ class _Part:
     destinations: Buffers
 
 
-Say = Callable[[str], None]
+class Say(Protocol):
+    """Takes the name of each stage as it begins, and how far it is as it goes on."""
+
+    def __call__(self, stage: str, detail: str = "") -> None:
+        """See :meth:`reshard_executors.command.output.Progress.say`."""
+
+
 Conclude = Callable[[Plan, Sequence[RankReport]], int]
 """Tells the results and returns the exit code; called on rank 0."""
 
 
-def play(order: Order, say: Say, prepare: Callable[[], None], conclude: Conclude) -> int:
+def play(order: Order, say: Say, prepare: Callable[[], None], conclude: Conclude, tally: Tally) -> int:
     """Do one process's part of a launched run.
 
     Args:
         order: what to do.
-        say: takes the name of each stage as it begins.
+        say: see :class:`Say`.
         prepare: what else must be possible on this rank before the run; raises an InputError if it is not.
         conclude: see :data:`Conclude`.
+        tally: keeps what is measured, also where this fails.
 
     Returns:
         The exit code, the same on all ranks.
@@ -121,7 +127,8 @@ def play(order: Order, say: Say, prepare: Callable[[], None], conclude: Conclude
         raise problem
     say("wait for all ranks")
     try:
-        device = make_world(order.info, order.backend, order.timeout)
+        digest = "" if found is None else found.plan.digest
+        device = make_world(order.info, order.backend, order.timeout, "run", digest)
     except InputError as error:  # such as a GPU that is missing on one host
         raise CommandError(code_of(error), str(problem or error), speaks=True) from None
     except ExecutionError as error:
@@ -130,7 +137,7 @@ def play(order: Order, say: Say, prepare: Callable[[], None], conclude: Conclude
         raise CommandError(TRY_AGAIN, str(problem or error), speaks=speaks) from None
     try:
         part = _agree(found, problem, order.info.rank)
-        report = _run(order, part, device, say)
+        report = _run(order, part, device, say, tally)
         code = _conclude(part.plan, report, order.info, conclude)
     except ExecutionError as error:
         if isinstance(error, ContentsError):  # which all ranks have heard
@@ -190,16 +197,15 @@ def _agree(found: _Part | None, problem: ReshardError | None, rank: int) -> _Par
     return found
 
 
-def _run(order: Order, part: _Part, device: torch.device, say: Say) -> RankReport:
+def _run(order: Order, part: _Part, device: torch.device, say: Say, tally: Tally) -> RankReport:
     """Run the plan as often as asked, and compare what arrives."""
     plan, rank = part.plan, part.rank
     local = as_tensors(plan, "dst", part.destinations, rank)
     sources = _moved(as_tensors(plan, "src", part.sources, rank), device)
     destinations = _moved(local, device)
-    repeats: list[Repeat] = []
-    difference: str | None = None
     timeline: Timeline | None = None
     say("connect")
+    tally.plan, tally.rank = plan, rank
     with Resharder(
         plan,
         ranks=order.ranks,
@@ -215,16 +221,17 @@ def _run(order: Order, part: _Part, device: torch.device, say: Say) -> RankRepor
             if order.check:
                 _poison(part.destinations)
                 _copy(local, destinations)
-            say(f"run, {name}")
+            say("run", name)
             record = resharder.run(sources, destinations)
             timeline = record.timeline
             if number >= 0:
-                repeats.append(_repeat_of(record))
+                tally.repeats.append(_repeat_of(record))
             if order.check:
-                say(f"check, {name}")
+                say("run", f"check of {name}")
                 _copy(destinations, local)
-                difference = difference or first_difference(plan, rank, part.destinations, part.values)
-    return RankReport(rank, Planned.of(plan, rank), tuple(repeats), difference, timeline)
+                different = first_difference(plan, rank, part.destinations, part.values)
+                tally.difference = tally.difference or different
+    return tally.report(plan, timeline)
 
 
 def _moved(tensors: Tensors, device: torch.device) -> Tensors:

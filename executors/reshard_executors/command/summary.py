@@ -192,11 +192,10 @@ class Summary:
     def to_text(self) -> str:
         """For people, a line per figure."""
         times = self.times_s
-        spread = f", median of {len(times)} repeats, {spell_s(min(times))} to {spell_s(max(times))}"
         lines = [
             f"plan      {self.plan.digest[:12]}, {len(self.reports)} processes",
-            f"time      {spell_s(self.median_s)}" + (spread if len(times) > 1 else ""),
-            *(f"{medium:<9} {_spell_sent(*self.sent(medium))}" for medium in MEDIA),
+            f"time      {spell_times(times)}",
+            *(f"{medium:<9} {spell_sent(*self.sent(medium))}" for medium in MEDIA),
             *(self._spell_nics(side) for side in ("sent", "received")),
         ]
         if self.x_bound is not None:
@@ -206,9 +205,7 @@ class Summary:
             )
         rank, repeat = self.slowest
         if repeat.elapsed_s > 0:
-            shares = ("pack", "wire", "unpack", "other")
-            parts = (f"{name} {getattr(repeat, f'{name}_s') / repeat.elapsed_s:.1%}" for name in shares)
-            lines.append(f"slowest   rank {rank}: {', '.join(parts)}")
+            lines.append(f"slowest   rank {rank}: {spell_shares(repeat)}")
         if self.checked:
             wrong = self.first_error
             lines.append("correct   every destination element" if wrong is None else f"WRONG     {wrong}")
@@ -226,7 +223,22 @@ class Summary:
         )
 
 
-def _spell_sent(planned: int, measured: int, differing: dict[int, tuple[int, int]]) -> str:
+def spell_times(times_s: Sequence[float]) -> str:
+    """Times in words: the only one, or their median and range."""
+    if len(times_s) == 1:
+        return spell_s(times_s[0])
+    spread = f"{spell_s(min(times_s))} to {spell_s(max(times_s))}"
+    return f"{spell_s(median(times_s))}, median of {len(times_s)} repeats, {spread}"
+
+
+def spell_shares(repeat: Repeat) -> str:
+    """Where the time of a repeat went, in words."""
+    shares = ("pack", "wire", "unpack", "other")
+    return ", ".join(f"{name} {getattr(repeat, f'{name}_s') / repeat.elapsed_s:.1%}" for name in shares)
+
+
+def spell_sent(planned: int, measured: int, differing: dict[int, tuple[int, int]]) -> str:
+    """What was sent over a medium, in words; see :meth:`Summary.sent`."""
     if not differing:
         return f"{spell_nbytes(measured)} sent, as planned"
     first, (should, did) = next(iter(differing.items()))

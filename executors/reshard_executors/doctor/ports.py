@@ -111,11 +111,11 @@ def unreached(point: MeetingPoint, reason: str) -> str:
     )
 
 
-def foreign(point: MeetingPoint) -> str:
-    """A sentence on a point at which another process listens."""
+def foreign(point: MeetingPoint, reason: str) -> str:
+    """A sentence on a point at which somebody else listens, as this rank knows for some reason."""
     return (
-        f"whoever listens at {point.address}, port {point.port}, is not rank 0 of this world; expected a port"
-        " in MASTER_PORT that nobody else uses, or else ranks do not meet"
+        f"somebody listens at {point.address}:{point.port} who is not rank 0 of this job: {reason};"
+        " expected a port in MASTER_PORT that nobody else uses, or else ranks do not meet"
     )
 
 

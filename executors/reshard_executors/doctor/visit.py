@@ -8,9 +8,10 @@ from pathlib import Path
 
 from reshard_executors.doctor import facts, ports
 from reshard_executors.doctor.claims import Claims, Wish
-from reshard_executors.doctor.council import Council
+from reshard_executors.doctor.council import Council, RanksLostError
 from reshard_executors.doctor.examine import examine, examine_alone, report_unmet
 from reshard_executors.doctor.findings import Report
+from reshard_executors.doctor.pulse import Farewell
 from reshard_executors.launchers import RankInfo, meeting_point
 from reshard_executors.store import Hurdle, StoreError, open_store
 from reshard_planner.errors import InputError, VerificationError
@@ -24,6 +25,7 @@ def visit(
     wish: Wish,
     timeout_s: float,
     played: Sequence[int] | None = None,
+    farewell: Farewell | None = None,
 ) -> Report:
     """Check what this process runs on, together with all other ranks.
 
@@ -34,6 +36,7 @@ def visit(
         wish: what is wanted of the examination.
         timeout_s: how long ranks wait for one another at each step.
         played: rank of the plan that each process plays, all of them different; its own when None.
+        farewell: learns how to tell the others, should this process be ended before it is done.
 
     Returns:
         The same on all ranks that meet.
@@ -56,13 +59,19 @@ def visit(
     point = (info.address, info.port)
     here = facts.gather(environ, info.rank, info.local_rank, point, claims, problem)
     try:
-        store = open_store(info, timedelta(seconds=timeout_s))
+        store = open_store(info, timedelta(seconds=timeout_s), "doctor")  # plans are compared later
     except StoreError as error:
         others = tuple(rank for rank in range(info.world_size) if rank != info.rank)
         lost = others if info.rank == 0 else (0,)
         text = _word(error, info.port, ports.gather(*point))
         return report_unmet(here, claims, wish, info.world_size, lost, text)
-    return examine(Council(store, info.rank, info.world_size, timeout_s), here, claims, wish)
+    try:
+        council = Council(store, info.rank, info.world_size, timeout_s)
+    except RanksLostError as error:
+        return report_unmet(here, claims, wish, info.world_size, error.ranks, str(error))
+    if farewell is not None:
+        farewell.pulse = council.pulse
+    return examine(council, here, claims, wish)
 
 
 def _word(error: StoreError, port: int, point: ports.MeetingPoint) -> str:
@@ -74,8 +83,8 @@ def _word(error: StoreError, port: int, point: ports.MeetingPoint) -> str:
             return ports.unlistened(port, error.reason)
         case Hurdle.REACH:
             return ports.unreached(point, error.reason)
-        case Hurdle.JOIN:
-            return ports.foreign(point)
+        case Hurdle.FOREIGN:
+            return ports.foreign(point, error.reason)
 
 
 def _claims(path: Path, played: tuple[int, ...]) -> Claims:
