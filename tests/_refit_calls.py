@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import os
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from _rank_calls import Arrays, State, usage
 from reshard_executors.rank import BoundRun, RankProgram
 from reshard_executors.resharder import Resharder
@@ -157,6 +159,65 @@ def interrupt_while_building(state: State, plan: rp.Plan, victim: int, late: int
     except (ExecutionError, KeyboardInterrupt) as error:
         return type(error).__name__, str(error), time.monotonic() - began
     return None
+
+
+def refit_while_one_is_held_up(state: State, sources: Arrays, faulty: int, held_up: int) -> Any:
+    """Run; one rank fails of its own, while Python stands still in another. All say what they hear."""
+    if state["refits"][2] == held_up:
+        ctypes.PyDLL(None).usleep(4_000_000)  # with the lock of Python
+    try:
+        if state["refits"][2] == faulty:
+            with state["refits"][0]:
+                raise ValueError("a fault of the test")  # noqa: TRY301 - leaves the Resharder
+        return refit(state, sources, None, None)
+    except (ExecutionError, ValueError) as error:
+        return str(error), getattr(error, "lost", ())
+
+
+def build_after_one_missed_it(state: State, plan: rp.Plan, missing: int) -> Any:
+    """Build in vain without one rank, then with all; what the first time came to."""
+    said = None
+    if state["rank"] != missing:
+        try:
+            Resharder(plan, timeout=timedelta(seconds=2))
+        except ExecutionError as error:
+            said = str(error)
+    dist.barrier()
+    prepare(state, plan, plan.ranks, {})
+    return said
+
+
+def fork_and_build(state: State, plan: rp.Plan, forker: int) -> Any:
+    """In one rank fork a process that builds; what it says. Then all build."""
+    said = None
+    if state["rank"] == forker:
+        ours, theirs = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                Resharder(plan, timeout=timedelta(seconds=2))
+            except InputError as error:
+                os.write(theirs, str(error).encode())
+            atexit._run_exitfuncs()  # noqa: SLF001 - as the end of a process does
+            os._exit(0)
+        os.waitpid(child, 0)
+        said = os.read(ours, 1000).decode()
+        os.close(ours)
+    prepare(state, plan, plan.ranks, {})
+    return said
+
+
+def close_in_a_thread_while_a_run_agrees(state: State, sources: Arrays, closer: int, late: int) -> Any:
+    """Run; one rank closes meanwhile, before a late one comes. What they hear, and after how long."""
+    began = time.monotonic()
+    if state["refits"][2] == late:
+        time.sleep(2)
+    if state["refits"][2] == closer:
+        threading.Timer(0.5, state["refits"][0].close).start()
+    try:
+        return refit(state, sources, None, None)
+    except ExecutionError as error:
+        return str(error), time.monotonic() - began
 
 
 def fork_and_refit(state: State, sources: Arrays, forker: int) -> Any:

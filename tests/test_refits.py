@@ -36,6 +36,18 @@ SPEC = rp.ReshardSpec(
 )
 PLAN = rp.compile(SPEC)
 RANKS = list(range(WORLD))
+PLAN_OF_OTHERS = rp.compile(
+    rp.ReshardSpec(
+        [
+            rp.TensorSpec(
+                "a",
+                (12, 9),
+                "float32",
+                *(rp.Layout(rp.Mesh(ranks), ["S(0)"]) for ranks in ([10, 11], [12, 13])),
+            )
+        ]
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +194,7 @@ def test_what_is_no_plan_is_refused(world):
 @pytest.mark.parametrize("time", [timedelta(), timedelta.max, 5, "5 s"])
 def test_a_wrong_time_on_one_rank_is_refused_and_all_others_hear_of_it_at_once(world, option, time):
     options = [({option: time} if rank == 2 else {}) for rank in RANKS]
-    said = f"{option} is {time!r}; expected a timedelta above 0 and up to 7 days"
+    said = f"{option} is {time!r}; expected a timedelta from 1 ms to 7 days"
     for rank, answer in enumerate(world.call(_rank_calls.build_with, [(PLAN, each) for each in options])):
         if rank == 2:
             assert isinstance(answer, InputError)
@@ -244,6 +256,62 @@ def test_an_interrupt_while_ranks_meet_is_told_to_the_others_at_once(world):
         assert said.startswith("the ranks did not meet to make a group: rank 3: ")
         assert said.endswith("KeyboardInterrupt")
         assert after_s < 10
+
+
+def test_a_living_rank_that_is_held_up_is_not_lost_because_another_one_fails(world):
+    prepared(world)
+    held = sources(SPEC)
+    arguments = [(held.get(rank, {}), 1, 2) for rank in RANKS]
+    for rank, (said, lost) in enumerate(world.call(calls.refit_while_one_is_held_up, arguments)):
+        assert "a fault of the test" in said
+        assert "rank 2 has given no sign of life" not in said
+        assert lost == (), rank
+
+
+def test_ranks_build_together_after_one_of_them_has_missed_a_build(world):
+    unless_error(world.call_alike(calls.close))
+    for rank, said in enumerate(unless_error(world.call_alike(calls.build_after_one_missed_it, PLAN, 2))):
+        late = "the ranks did not meet to make a group: rank 2 did not come within 2 s"
+        assert said == (None if rank == 2 else late)
+    for answer in unless_error(refit(world)):
+        assert answer["record"].version == 1
+
+
+def test_a_forked_process_can_build_no_resharder_in_the_world_of_its_parent(world):
+    unless_error(world.call_alike(calls.close))
+    for rank, said in enumerate(unless_error(world.call_alike(calls.fork_and_build, PLAN, 1))):
+        assert (said is not None and said.startswith("this process was forked")) == (rank == 1)
+    for answer in unless_error(refit(world)):
+        assert answer["record"].version == 1
+
+
+def test_a_rank_that_closes_while_its_run_begins_is_told_so(world):
+    prepared(world)
+    held = sources(SPEC)
+    arguments = [(held.get(rank, {}), 0, 3) for rank in RANKS]
+    answers = world.call(calls.close_in_a_thread_while_a_run_agrees, arguments)
+    said, after_s = answers[0]
+    assert "this rank has closed the process group" in said
+    assert after_s < 10
+    for said, _ in answers[1:]:
+        assert "rank 0 has left the group" in said
+
+
+def test_ranks_are_called_what_they_are_in_the_plan_while_they_build(world):
+    unless_error(world.call_alike(calls.close))
+    options = [{"ranks": [10, 11, 12, 13], **({"timeout": 5} if rank == 2 else {})} for rank in RANKS]
+    answers = world.call(_rank_calls.build_with, [(PLAN_OF_OTHERS, each) for each in options])
+    assert str(answers[0]).startswith("the ranks did not meet to make a group: rank 12: timeout is 5;")
+
+
+def test_the_highest_version_is_the_last_without_a_number_of_ones_own(world):
+    prepared(world)
+    for answer in unless_error(refit(world, version=2**62)):
+        assert answer["record"].version == 2**62
+    for answer in refit(world):
+        assert isinstance(answer, InputError)
+    for answer in unless_error(refit(world, version=7)):
+        assert answer["record"].version == 7
 
 
 def test_a_forked_process_can_do_nothing_to_the_resharder_of_its_parent(world):

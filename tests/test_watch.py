@@ -78,7 +78,7 @@ def test_a_rank_that_gives_no_sign_of_life_is_found_and_all_hear_of_it(groups, s
     others = [watch.find_trouble() for position, watch in group.watches.items() if position not in finders]
     assert set(others) <= {f"rank {100 + finders[0]}: it stopped"}
     assert first.lost == [100 + victim]
-    assert first.find_gone() == ([100 + victim], [])
+    assert first.find_gone([]) == ([100 + victim], [])
 
 
 def test_the_first_that_fails_is_what_all_others_are_told(groups):
@@ -116,7 +116,7 @@ def test_a_rank_that_leaves_is_not_one_that_is_silent(groups):
     group.begin()
     group.watches.pop(1).close()
     time.sleep(BEAT_S)
-    assert group.watches[0].find_gone() == ([], [1])
+    assert group.watches[0].find_gone([0, 1, 2]) == ([], [1])
     assert group.watches[0].lost == [1]
     until(lambda: group.watches[0].find_trouble() == "rank 1 has left the group")
     assert group.watches[0].lost == [1]
@@ -127,7 +127,7 @@ def test_a_rank_whose_group_has_failed_is_not_one_that_is_lost(groups):
     group.begin()
     group.watches.pop(1).close(DEAD)
     time.sleep(BEAT_S)
-    assert group.watches[0].find_gone() == ([], [])
+    assert group.watches[0].find_gone([0, 1, 2]) == ([], [])
     until(lambda: group.watches[0].find_trouble() == "rank 1 has failed")
     assert group.watches[0].lost == []
 

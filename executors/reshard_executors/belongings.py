@@ -35,14 +35,18 @@ class Belongings:
 
     def __init__(self) -> None:
         """Begin with a lane."""
-        self.lane = Lane("reshard")
         self.group: dist.ProcessGroup | None = None
         self.backend = ""
         self.watch: Watch | None = None
         self.given_up: str | None = None
         self._last_sign = LEFT
         self._process = os.getpid()
-        _live.add(self)
+        self.lane = Lane("reshard")
+        try:
+            _live.add(self)
+        except BaseException:  # an interrupt
+            self.lane.close()
+            raise
 
     @property
     def foreign(self) -> bool:
@@ -63,12 +67,12 @@ class Belongings:
         """
         if self.foreign or self not in _live:
             return
-        _live.discard(self)
         self._last_sign = last_sign
         if self.watch is not None:
             self.watch.close(last_sign)
         given_back = self.lane.ask(self._give_back)
         self.lane.close()
+        _live.discard(self)  # last: what is interrupted before is done again
         if patience_s is not None:
             given_back.done(patience_s)
 

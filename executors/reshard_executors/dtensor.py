@@ -20,27 +20,26 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement
 
 from reshard_executors.agreement import reason
+from reshard_executors.arguments import as_integer
 from reshard_executors.given import (
     KINDS,
     Described,
     MeshLike,
     TensorLike,
+    as_input_error,
     facts_of_both,
     local_of,
     mesh_facts,
     ranks_of,
     tensor_facts,
 )
+from reshard_executors.groups import members_of, position_in
 from reshard_executors.keeper import Keeper, Key
+from reshard_executors.private import refuse_group
 from reshard_executors.resharder import DEFAULT_TIMEOUT, LOST_AFTER
 from reshard_executors.sharing import Facts
 from reshard_planner.compiler import compile as compile_plan
-from reshard_planner.errors import (
-    ExecutionError,
-    InputError,
-    LayoutError,
-    UnsupportedError,
-)
+from reshard_planner.errors import ExecutionError, InputError, LayoutError, UnsupportedError
 from reshard_planner.layout import Layout, Mesh
 from reshard_planner.layout.partition import row_major_strides
 from reshard_planner.spec import Options, ReshardSpec, TensorSpec
@@ -93,8 +92,10 @@ class Redistributor:
                 rank, if topology or options differ between ranks.
             ExecutionError: if the ranks do not meet within the timeout.
         """
-        if isinstance(kept, bool) or not isinstance(kept, int) or kept < 1:
-            raise InputError(f"kept is {kept!r}; expected an integer of at least 1")
+        if as_integer(kept, 1) is None:
+            problem = f"kept is {kept!r}; expected an integer of at least 1"
+            refuse_group(group, members_of(group)[position_in(group)], problem)
+            raise InputError(problem)
         self._group, self._topology, self._options = group, topology, options
         self._timeout, self._lost_after, self._device, self._kept = timeout, lost_after, device, kept
         self._closed = False
@@ -142,8 +143,8 @@ class Redistributor:
                 if isinstance(source, Described) or source.device_mesh.get_coordinate() is not None:
                     facts |= tensor_facts(source.shape, source.dtype)
             _check_device(mesh, keeper.device)
-        except InputError as found:
-            error = found
+        except Exception as found:  # noqa: BLE001 - whatever it is, all ranks must hear of it
+            error = as_input_error(found)
         key, tensor = self._prepare(keeper, facts, error, keeper.members)
         rank = keeper.members[keeper.position]
         held = local_of(source) if isinstance(source, DTensor) and _stores(tensor.src, rank) else None
@@ -213,8 +214,8 @@ class Redistributor:
             facts |= mesh_facts("source", ranks_of("src_mesh", src_mesh), src_placement)
             facts |= mesh_facts("destination", ranks_of("dst_mesh", dst_mesh), dst_placement)
             facts |= facts_of_both(src_tensor, dst_tensor)
-        except InputError as found:
-            error = found
+        except Exception as found:  # noqa: BLE001 - whatever it is, all ranks must hear of it
+            error = as_input_error(found)
         key, tensor = self._prepare(keeper, facts, error, range(len(keeper.members)))
         held, kept = (
             local_of(given) if given is not None and _stores(layouts, keeper.position) else None

@@ -12,6 +12,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.placement_types import Placement
 
+from reshard_executors.agreement import reason
 from reshard_executors.sharing import Facts
 from reshard_planner.errors import DtypeMismatchError, InputError, ShapeMismatchError
 
@@ -64,6 +65,13 @@ class TensorLike(Protocol):
     def _local_tensor(self) -> torch.Tensor:
         """This rank's part, of any strides."""
         ...
+
+
+def as_input_error(failure: Exception) -> InputError:
+    """What is wrong with what a caller gave, where reading it failed."""
+    if isinstance(failure, InputError):
+        return failure
+    return InputError(f"what was given cannot be read: {type(failure).__name__}: {reason(failure)}")
 
 
 def mesh_facts(side: str, ranks: Any, placements: Sequence[Placement]) -> Facts:

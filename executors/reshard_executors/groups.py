@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import torch
@@ -33,6 +34,19 @@ _ENVIRONMENT = threading.Lock()
 TIMED_OUT = "Timed out"
 """What gloo says of an operation that has timed out, and of no other."""
 
+_inherited: Final[list[dist.ProcessGroup]] = []
+"""Groups of the process that this one was forked from, which goes on to use them."""
+
+
+def _inherit() -> None:
+    """Remember the groups of the parent, and never end them here, which would wait for threads of its."""
+    for group in c10d._world.pg_map:  # noqa: SLF001 - nothing else has all
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+        _inherited.append(group)
+
+
+os.register_at_fork(after_in_child=_inherit)
+
 ABORT_TAG, MOST_CONTEXTS = 2**30, 8
 """A tag that no message has, and how many contexts, one per network interface, a group of gloo may have."""
 
@@ -46,13 +60,24 @@ def members_of(group: dist.ProcessGroup | None) -> list[int]:
     Raises:
         InputError: if there is no group, or this process is not a member.
     """
-    if isinstance(group, dist.ProcessGroup) and group.group_name.startswith(JOINT):
-        return list(range(group.size()))
-    if not dist.is_initialized():
-        raise InputError("torch.distributed has no process group; call init_process_group first")
-    if group is not None and not isinstance(group, dist.ProcessGroup):  # what new_group gives non-members
+    given_group: object = group
+    if given_group is dist.GroupMember.NON_GROUP_MEMBER:
         raise InputError(f"rank {dist.get_rank()} of the world is not a member of the group")
-    return dist.get_process_group_ranks(group)
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise InputError(f"group is a {type(group).__name__}; expected a process group of torch.distributed")
+    if group is None and not dist.is_initialized():
+        raise InputError("torch.distributed has no process group; call init_process_group first")
+    given = _given(group)
+    if any(given is each for each in _inherited):
+        raise InputError(
+            "this process was forked from one that the process group belongs to;"
+            " expected init_process_group of its own"
+        )
+    if is_destroyed(given):
+        raise InputError("the process group was destroyed; expected one that is in use")
+    if given.group_name.startswith(JOINT):
+        return list(range(given.size()))
+    return dist.get_process_group_ranks(given)
 
 
 def position_in(group: dist.ProcessGroup | None) -> int:

@@ -56,7 +56,11 @@ class Lane:
             RuntimeError: if the system allows no more threads.
         """
         self._asked: SimpleQueue[Ticket[object] | None] = SimpleQueue()
-        Helper(name, partial(_serve, self._asked))
+        try:
+            Helper(name, partial(_serve, self._asked))
+        except BaseException:  # an interrupt, when it may have started
+            self.close()
+            raise
 
     def ask(self, work: Callable[[], T]) -> Ticket[T]:
         """Have something done after everything that was asked before."""

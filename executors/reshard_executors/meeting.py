@@ -1,4 +1,8 @@
-"""Meeting: all ranks of a group come to one place in its store before anything that waits without end."""
+"""Meeting: all ranks of a group come to one place in its store before anything that waits without end.
+
+Meetings are numbered, and one is open at a time: a rank that comes finds out its number from the store, so
+that ranks which have missed one, or have tried more often than others, meet all the same.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,19 @@ LAST_PAUSE_S: Final = 0.1
 MAKE: Final = "make a group"
 """What ranks meet to do here."""
 
+OPEN: Final = "reshard meeting open"
+"""Key in the store of the group: number of the meeting that is open, or was last."""
+
+COUNT: Final = "count"
+NAME: Final = "name"
+END: Final = "end"
+"""Keys of a meeting: how many have come, its name, and how it has ended."""
+
 ALL_CAME: Final = "all came"
-GIVEN_UP: Final = "given up"
-"""Keys in the store: how a meeting has ended."""
+REFUSED: Final = "refused: "
+LATE: Final = "late: "
+"""How a meeting ends: well; because a rank says why it does not go on, which all others hear that have not
+come yet, too; or because time is over, which those that were late need not hear."""
 
 
 def meet(
@@ -34,7 +48,7 @@ def meet(
     timeout: timedelta,
     given_up: Callable[[], str | None] = lambda: None,
 ) -> tuple[Store, str]:
-    """Wait until all ranks have come; collective, and done as often on all ranks.
+    """Wait until all ranks have come; collective.
 
     Args:
         store: of the group.
@@ -50,43 +64,66 @@ def meet(
         ExecutionError: naming the ranks that have not come in time, also where another rank has given up.
         RuntimeError: if the store is gone.
     """
-    here = _next_place(store, position)
-    first_sign(here, position)
-    if position == 0:
-        here.set("name", uuid.uuid4().hex)
-    if here.add("came", 1) == len(names) and not here.check([GIVEN_UP]):
-        here.set(ALL_CAME, "")
-    here.set(f"came {position}", "")  # last, so that a rank that dies on the way is one that did not come
+    here = _open_place(store, position)
+    end = _end(here)
+    if not end:
+        first_sign(here, position)
+        if position == 0:
+            here.set(NAME, uuid.uuid4().hex)
+        # a rank that comes again, after it was interrupted, is counted once
+        if not here.check([_came(position)]) and here.add(COUNT, 1) == len(names):
+            here.compare_set(END, "", ALL_CAME)
+        here.set(_came(position), "")  # last, so that a rank that dies on the way is one that did not come
     until = time.monotonic() + timeout.total_seconds()
     pause_s = FIRST_PAUSE_S
-    while not here.check([ALL_CAME]):
+    while not end:
         own = given_up()
         if own is not None:
-            here.set(GIVEN_UP, f"rank {names[position]}: {own}")
+            here.compare_set(END, "", f"{REFUSED}rank {names[position]}: {own}")
         elif time.monotonic() > until:
-            here.set(GIVEN_UP, f"{_missing(here, names)} within {timeout.total_seconds():g} s")
-        if here.check([GIVEN_UP]):
-            why = here.get(GIVEN_UP).decode(errors="replace")
-            raise ExecutionError(f"{not_met(MAKE)}: {why}")
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, LAST_PAUSE_S * max(1.0, len(names) / RANKS_PER_BEAT))
-    return here, here.get("name").decode()
+            missing = [name for at, name in enumerate(names) if not here.check([_came(at)])]
+            late = f"{spell_ranks(missing)} did not come within {timeout.total_seconds():g} s"
+            here.compare_set(END, "", LATE + late)
+        else:
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LAST_PAUSE_S * max(1.0, len(names) / RANKS_PER_BEAT))
+        end = _end(here)
+    if end != ALL_CAME:
+        raise ExecutionError(f"{not_met(MAKE)}: {end.removeprefix(REFUSED).removeprefix(LATE)}")
+    return here, here.get(NAME).decode()
 
 
 def refuse(store: Store, position: int, why: str) -> None:
-    """Take part in the next meeting of all ranks by telling them why it cannot be; they call :func:`meet`.
+    """Take part in the meeting of all ranks by telling them why it cannot be; they call :func:`meet`.
+
+    Args:
+        store: of the group.
+        position: of this process in the group.
+        why: said to the others.
 
     Raises:
         RuntimeError: if the store is gone.
     """
-    _next_place(store, position).set(GIVEN_UP, why)
+    _open_place(store, position).compare_set(END, "", REFUSED + why)
 
 
-def _next_place(store: Store, position: int) -> Store:
-    """Where the ranks meet that have met, or tried to, as often as this one."""
-    return PrefixStore(f"reshard {store.add(f'reshard meetings of {position}', 1)}", store)
+def _open_place(store: Store, position: int) -> Store:
+    """Where the meeting is that is open, or one that was refused and that this rank has not heard of."""
+    while True:
+        number = int(store.compare_set(OPEN, "", "0"))
+        here = PrefixStore(f"reshard meeting {number}", store)
+        heard = f"reshard meeting heard by {position}"
+        end = _end(here)
+        if not end or (end.startswith(REFUSED) and store.compare_set(heard, "", "-1") != b"%d" % number):
+            store.set(heard, str(number))
+            return here
+        store.compare_set(OPEN, str(number), str(number + 1))
 
 
-def _missing(here: Store, names: Sequence[int]) -> str:
-    missing = [name for position, name in enumerate(names) if not here.check([f"came {position}"])]
-    return f"{spell_ranks(missing)} did not come"
+def _end(here: Store) -> str:
+    """How a meeting has ended; empty as long as it has not."""
+    return here.get(END).decode(errors="replace") if here.check([END]) else ""
+
+
+def _came(position: int) -> str:
+    return f"came {position}"

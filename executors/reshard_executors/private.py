@@ -28,10 +28,10 @@ from reshard_executors.groups import (
     position_in,
     private_store,
 )
-from reshard_executors.lane import Ticket
+from reshard_executors.lane import Lane, Ticket
 from reshard_executors.meeting import MAKE, meet, refuse
 from reshard_executors.spelling import spell_ranks_have
-from reshard_executors.watch import DEAD, LEFT, STORE_GONE, Watch
+from reshard_executors.watch import DEAD, LEFT, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 T = TypeVar("T")
@@ -42,8 +42,9 @@ BEGIN: Final = "begin a call"
 TICK_S: Final = 0.2
 """How often a waiting caller looks at the watch, in seconds."""
 
+SHORTEST: Final = timedelta(milliseconds=1)
 LONGEST: Final = timedelta(days=7)
-"""Most that a timeout may be."""
+"""Least and most that a timeout may be."""
 
 OVERDUE_S: Final = 1.0
 """How much longer than the timeout a caller waits, so that the backend may say itself what timed out."""
@@ -53,6 +54,10 @@ FORKED: Final = (
     "this process was forked from the one that the process group belongs to; expected a new one of its own"
 )
 """What is said of a group in a forked process."""
+
+
+CLOSED: Final = "this rank has closed the process group"
+"""What is said where another thread closes a group in use."""
 
 
 class Whom(NamedTuple):
@@ -115,13 +120,20 @@ class PrivateGroup:
         timeout: how long one step of a call may take.
     """
 
-    def __init__(self, parent: dist.ProcessGroup | None, timeout: timedelta, lost_after: timedelta) -> None:
+    def __init__(
+        self,
+        parent: dist.ProcessGroup | None,
+        timeout: timedelta,
+        lost_after: timedelta,
+        names: Sequence[int] | None = None,
+    ) -> None:
         """Make a group of the same ranks; collective over ``parent``, the whole world when None.
 
         Args:
             parent: who takes part.
             timeout: how long to wait for other ranks, here and in each step of a call.
             lost_after: how long a rank may give no sign of life.
+            names: what each rank of the group is called in messages, its rank in the world when None.
 
         Raises:
             InputError: if there is no group, this process is not a member, or a time is wrong.
@@ -129,28 +141,35 @@ class PrivateGroup:
         """
         self.members = tuple(members_of(parent))
         self.position = position_in(parent)
+        self._names = self.members if names is None else tuple(names)
         for name, value in (("timeout", timeout), ("lost_after", lost_after)):
-            if not isinstance(value, timedelta) or not timedelta() < value <= LONGEST:
-                problem = f"{name} is {value!r}; expected a timedelta above 0 and up to {LONGEST.days} days"
-                refuse(private_store(parent), self.position, f"rank {self.members[self.position]}: {problem}")
+            if not isinstance(value, timedelta) or not SHORTEST <= value <= LONGEST:
+                problem = f"{name} is {value!r}; expected a timedelta from 1 ms to {LONGEST.days} days"
+                refuse_group(parent, self._names[self.position], problem)
                 raise InputError(problem)
         self.device = group_device(parent)
         self.timeout = timeout
         self._failure: str | None = None
+        self._closed = False
         self._held = Belongings()
-        if self.device.type == "cuda":
-            self._held.lane.ask(partial(torch.cuda.set_device, self.device))  # threads begin on device 0
         self._release = weakref.finalize(self, self._held.release)
         self._release.atexit = False  # belongings see to that themselves
+        if self.device.type == "cuda":
+            self._held.lane.ask(partial(torch.cuda.set_device, self.device))  # threads begin on device 0
         self._waiting = Waiting(self._held)
         self._waiting.begin(lambda: not_met(MAKE))
-        made = partial(_make, self._held, parent, self.position, self.members, timeout, lost_after)
+        made = partial(_make, self._held, parent, self.position, self._names, timeout, lost_after)
         self.wait(self._held.lane.ask(made))
 
     @property
     def everyone(self) -> Whom:
-        """All ranks, called what they are in the world."""
-        return Whom(self.members, ())
+        """All ranks."""
+        return Whom(self._names, ())
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it belongs to the process that this one was forked from."""
+        return self._held.foreign
 
     def agree(
         self,
@@ -192,12 +211,14 @@ class PrivateGroup:
         group, watch = self._held.group, self._held.watch
         if self._held.foreign:
             raise ExecutionError(FORKED)
-        if not self._release.alive or group is None or watch is None:
+        if self._closed or group is None or watch is None:
             raise ExecutionError(f"the process group is closed: {self._failure or 'expected a new one'}")
         if is_destroyed(group):
-            raise ExecutionError(
+            self._waiting.begin(str)
+            raise self._fail(
                 "the process group was destroyed with the world; expected destroy_process_group after closing"
-                " what uses it"
+                " what uses it",
+                (),
             )
         whom = whom or self.everyone
         watch.begin(whom.names, whom.peers, met=whom.met)
@@ -232,37 +253,48 @@ class PrivateGroup:
             raise
         except ExecutionError as error:
             _forget_frames(error)
-            raise self._fail(str(error)) from error.__cause__
+            raise self._fail(str(error), error.lost or None) from error.__cause__
         except Exception as error:
             _forget_frames(error)
-            text = f"{self._waiting.text}: {type(error).__name__}: {reason(error)}"
-            raise self._fail(text) from error
+            raise self._fail(self._said(f"{type(error).__name__}: {reason(error)}"), ()) from error
         except BaseException as error:
-            self._leave(f"{self._waiting.text}: {type(error).__name__}", LEFT)
+            self._leave(self._said(type(error).__name__), LEFT)
             raise
+
+    def _said(self, why: str) -> str:
+        """A reason, after what was waited for."""
+        return ": ".join(filter(None, (self._waiting.text, why)))
 
     def _await(self, ticket: Ticket[T]) -> None:
         """Wait until something is done, or there is no use in waiting any longer."""
         while not ticket.done(TICK_S):
             trouble = self._trouble()
             if trouble is not None:
-                raise ExecutionError(f"{self._waiting.text}: {trouble}")
+                raise ExecutionError(self._said(trouble))
 
     def _trouble(self) -> str | None:
         """Why the caller need not wait any longer."""
         watch = self._held.watch
         if self._held.foreign:
             return FORKED
+        if self._closed:
+            return CLOSED
         found = None if watch is None else watch.find_trouble()
-        if (
-            found is None
-            and time.monotonic() > self._waiting.since + self.timeout.total_seconds() + OVERDUE_S
-        ):
+        overdue_s = self.timeout.total_seconds() + OVERDUE_S
+        if found is None and time.monotonic() > self._waiting.since + overdue_s:
             found = f"nothing has happened for {self.timeout.total_seconds():g} s"
+            if watch is None:  # the meeting itself would have ended
+                found = f"the store of the process group has not answered for {overdue_s:g} s"
         return found
 
-    def _fail(self, text: str) -> ExecutionError:
-        """Tell the other ranks, and die; an error that says what failed, and what is known of the cause."""
+    def _fail(self, text: str, suspects: Sequence[int] | None) -> ExecutionError:
+        """Tell the other ranks, and die; an error that says what failed, and what is known of the cause.
+
+        Args:
+            text: what failed.
+            suspects: names of the ranks to which a connection has failed; None where it may be any, unless
+                another rank has said before what has failed.
+        """
         watch = self._held.watch
         said, lost = [text], []
         try:
@@ -273,12 +305,13 @@ class PrivateGroup:
                 if first is not None and first not in text:
                     said.append(f"before that, {first}")
                 self._held.interrupt()
-                gone = "" if watch.lost else str(watch.find_gone())
-                if gone and gone not in "; ".join(said):
-                    said.append(gone)
+                if suspects is None:
+                    suspects = watch.names if first is None else ()
+                gone = watch.find_gone(suspects)
+                if str(gone) and str(gone) not in "; ".join(said):
+                    said.append(str(gone))
                 lost = watch.lost
-                if watch.gone and STORE_GONE not in text:
-                    said.append(STORE_GONE)
+                said += [each for each in watch.store_trouble if each not in text]
         finally:
             self._die("; ".join(said), DEAD)
         return ExecutionError("; ".join(said), lost=lost)
@@ -290,7 +323,7 @@ class PrivateGroup:
             why: said to the others.
             gone: whether this rank does not come back, so that the others count it as lost.
         """
-        if self._release.alive:
+        if not self._closed:
             self._leave(why, LEFT if gone else DEAD)
 
     def _leave(self, why: str, last_sign: bytes) -> None:
@@ -309,23 +342,40 @@ class PrivateGroup:
         self._close(self.timeout.total_seconds(), LEFT)
 
     def _close(self, patience_s: float, last_sign: bytes) -> None:
-        if self._release.detach() is not None:
+        self._closed = True
+        if self._release.alive:
             self._held.release(patience_s, last_sign)
+            self._release.detach()  # only now, so that an interrupted close is made up for
+
+
+def refuse_group(parent: dist.ProcessGroup | None, name: int, problem: str) -> None:
+    """Tell all ranks that make, or will make, a private group of the same ranks why it cannot be.
+
+    Args:
+        parent: who takes part; this process is a member.
+        name: of this rank.
+        problem: what is wrong on it.
+    """
+    position, said = position_in(parent), f"rank {name}: {problem}"
+    lane = Lane("reshard refusal")  # as the store may be gone, and does not answer then
+    told = lane.ask(lambda: refuse(private_store(parent), position, said))
+    lane.close()
+    told.done(RELEASE_S)
 
 
 def _make(
     held: Belongings,
     parent: dist.ProcessGroup | None,
     position: int,
-    members: Sequence[int],
+    names: Sequence[int],
     timeout: timedelta,
     lost_after: timedelta,
 ) -> None:
     """Meet, begin to watch, and connect; in the lane."""
     with meeting_to(MAKE):
-        store, name = meet(private_store(parent), position, members, timeout, lambda: held.given_up)
-        held.watch = Watch(store, position, len(members), lost_after.total_seconds())
-        held.watch.begin(members, (), met=True)
+        store, name = meet(private_store(parent), position, names, timeout, lambda: held.given_up)
+        held.watch = Watch(store, position, len(names), lost_after.total_seconds())
+        held.watch.begin(names, (), met=True)
         if held.given_up is not None:  # while the last ranks came
             held.watch.announce(held.given_up)
             raise ExecutionError(f"{not_met(MAKE)}: {held.given_up}")

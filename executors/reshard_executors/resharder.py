@@ -18,12 +18,13 @@ import torch.distributed as dist
 from reshard_executors.agreement import reason
 from reshard_executors.arguments import names_of, played_ranks, usable_device
 from reshard_executors.binding import LocalTensors
+from reshard_executors.groups import members_of
 from reshard_executors.lane import Ticket
-from reshard_executors.private import PrivateGroup, Waiting, Whom
+from reshard_executors.private import FORKED, PrivateGroup, Waiting, Whom
 from reshard_executors.rank import BoundRun
 from reshard_executors.record import Outcome, Refit, RunRecord
 from reshard_executors.running import Running, check_contents
-from reshard_executors.versions import Version, Versions, version_of
+from reshard_executors.versions import Version, Versions, next_version, version_of
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 
@@ -104,12 +105,17 @@ class Resharder:
         self._versions = Versions(())
         self._borrowed = isinstance(group, PrivateGroup)
         prepared: Running | ReshardError
-        self._group = group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after)
+        members = group.members if isinstance(group, PrivateGroup) else members_of(group)
+        played: Sequence[int] = members
+        with contextlib.suppress(InputError):  # which all ranks are told of once they have met
+            played = played_ranks(plan, ranks, members)
+        self._group = (
+            group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after, played)
+        )
+        self._whom = Whom(played, ())
         try:
-            self._whom = self._group.everyone
-            played: Sequence[int] = self._group.members
             try:
-                played = played_ranks(plan, ranks, self._group.members)
+                played = played_ranks(plan, ranks, members)
                 where = usable_device(device, self._group.device)
                 prepared = Running.of(plan, played, self._group.position, where, shadow, checksums, profile)
                 known = Versions(prepared.program.destinations, versions, latest_version)
@@ -126,7 +132,7 @@ class Resharder:
                 "shadow": str(shadow),
                 "checksums": str(checksums),
             }
-            self._group.agree(PLANS, facts, problem)
+            self._group.agree(PLANS, facts, problem, whom=self._whom)
             if isinstance(prepared, Running):
                 self._running, self._versions = prepared, known
                 self._whom = Whom(played, prepared.program.peers)
@@ -220,6 +226,8 @@ class Resharder:
 
     def _ready(self) -> Running:
         """What runs have in common, if one may be started."""
+        if self._group.foreign:
+            raise ExecutionError(FORKED)
         if self._failure is not None:
             text = f"this Resharder has failed and must be built anew: {self._failure}"
             raise ExecutionError(text, lost=self._lost)
@@ -257,7 +265,7 @@ class Resharder:
         latest = self._group.agree(TENSORS, facts, problem, self._versions.latest, self._whom)
         if run is None:
             raise ExecutionError("this rank cannot run, and the others do not know of it")
-        return run, latest + 1 if number is None else number
+        return run, next_version(latest) if number is None else number
 
     def refuse(self, problem: ReshardError) -> None:
         """Take part in a run, on this rank, by telling all others that it cannot be; they call :meth:`run`.
@@ -302,6 +310,8 @@ class Resharder:
             error: why.
             told: whether all ranks know of it; if not, they are told.
         """
+        if self._group.foreign:
+            return
         self._failure = reason(error)
         if isinstance(error, ExecutionError):
             self._lost = error.lost
@@ -321,6 +331,8 @@ class Resharder:
         Raises:
             ExecutionError: if that run fails.
         """
+        if self._group.foreign:
+            return
         if self._refit is not None:
             self._refit.wait()
         self._running = None

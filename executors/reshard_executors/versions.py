@@ -86,3 +86,16 @@ def version_of(given: object) -> Version:
     if given is not None and number is None:
         raise InputError(f"version is {given!r}; expected an integer from 1 to {MOST}")
     return number
+
+
+def next_version(latest: int) -> int:
+    """The version after all that were given.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if latest >= MOST:
+        raise InputError(
+            f"the latest version is {latest}, the highest there is; expected version= to be given"
+        )
+    return latest + 1

@@ -50,7 +50,11 @@ PAUSE_S: Final = 1.0
 """A caller that waits asks for trouble far more often than this."""
 
 SILENT_BEATS: Final = 3
-"""After a failure, a rank that has given no sign for so many beats is gone."""
+"""After a failure, a rank that has given no sign for so many beats is gone, if a connection to it failed."""
+
+DOUBT_BEATS: Final = 6
+"""For so many beats at most a rank waits for what others say of those that are silent, and have no failed
+connection to it: such a rank may live, and be held up."""
 
 FAILED: Final = "failed"
 MOVING: Final = "moving"
@@ -222,25 +226,51 @@ class Watch:
         """Names of watched ranks that have been found to be no longer in the group."""
         return sorted(self._lost)
 
-    def find_gone(self) -> Gone:
-        """Find the watched ranks that are no longer in the group; takes as long as a few signs.
+    @property
+    def names(self) -> Sequence[int]:
+        """What each rank of the group is called in messages."""
+        return self._names
+
+    @property
+    def store_trouble(self) -> list[str]:
+        """What is wrong with the store, in words; empty if nothing is known."""
+        if self._gone_at is not None:
+            return [STORE_GONE]
+        return ["the store of the process group does not answer"] if self._mute else []
+
+    def find_gone(self, suspects: Sequence[int]) -> Gone:
+        """Find the watched ranks that are no longer in the group, and tell the others; takes a few beats.
 
         A rank that lives goes on for that long after a failure, and says how it leaves.
+
+        Args:
+            suspects: names of ranks to which a connection has failed.
         """
-        watched = self._last_watched
-        begin = dict(self._signs(watched))
-        until = time.monotonic() + SILENT_BEATS * self._beat_s
-        left = [position for position in watched if begin.get(position) == LEFT]
-        silent = [position for position in watched if begin.get(position, DEAD) not in {LEFT, DEAD}]
-        while silent and time.monotonic() < until and self._gone_at is None:
+        begin = dict(self._signs(self._last_watched))
+        left = {position for position, sign in begin.items() if sign == LEFT}
+        silent = {position for position, sign in begin.items() if sign not in {LEFT, DEAD}}
+        suspected = {position for position in silent if self._names[position] in suspects}
+        lost: set[int] = set()
+        beats = 0.0
+        while silent and beats < DOUBT_BEATS and self._gone_at is None and not self._mute:
             time.sleep(self._beat_s / 2)
-            now = dict(self._signs(silent))
-            silent = [position for position in silent if now.get(position) == begin[position]]
-        if self._gone_at is not None:
-            silent = []
-        gone = Gone(*([self._names[position] for position in each] for each in (silent, left)))
+            beats += 0.5
+            now = dict(self._signs(sorted(silent)))
+            left |= {position for position, sign in now.items() if sign == LEFT}
+            silent = {position for position in silent if now.get(position) == begin[position]}
+            found = silent & suspected if beats >= SILENT_BEATS else set()
+            found |= set(self._ask(partial(self._find_lost, sorted(silent - suspected))) or ())
+            for position in found:
+                self._ask(partial(self._store.set, _lost_key(position), ""))
+            lost |= found
+            silent -= found
+        gone = Gone(*(sorted(self._names[position] for position in each) for each in (lost, left)))
         self._lost.update(*gone)
         return gone
+
+    def _find_lost(self, positions: Sequence[int]) -> list[int]:
+        """Those of some ranks that others have found to be lost."""
+        return [position for position in positions if self._store.check([_lost_key(position)])]
 
     def _signs(self, watched: Sequence[int]) -> list[tuple[int, bytes]]:
         """Signs of life as they are in the store now; none if it does not answer."""
@@ -337,7 +367,7 @@ class Watch:
                 continue
             patience_s = self._lost_after_s * (1 if self._met or seen.calls >= call else IDLE_PATIENCE)
             if silent_s > patience_s:
-                lost.append((names[position], silent_s))
+                lost.append((position, silent_s))
         trouble = None
         if left:
             trouble = str(Gone([], left))
@@ -345,16 +375,23 @@ class Watch:
             trouble = f"{spell_ranks_have(dead)} failed"
         elif lost:
             longest_s = max(silent_s for _, silent_s in lost)
-            trouble = f"{spell_ranks_have([name for name, _ in lost])} {SILENCE} for {longest_s:.0f} s"
+            silent = [names[position] for position, _ in lost]
+            trouble = f"{spell_ranks_have(silent)} {SILENCE} for {longest_s:.0f} s"
         if trouble is not None and self._calls == call and self._watched:
-            self._lost.update(left, (name for name, _ in lost))
+            self._lost.update(left, (names[position] for position, _ in lost))
             self._trouble = trouble
+            for position, _ in lost:
+                self._store.set(_lost_key(position), "")
 
 
 def first_sign(store: Store, position: int) -> None:
     """Write what the other ranks will read, before they all meet: reading waits for what is not there."""
     store.set(_key(position), "0 0")
     store.set(MOVING, "")
+
+
+def _lost_key(position: int) -> str:
+    return f"lost {position}"
 
 
 def _key(position: int) -> str:

@@ -153,7 +153,8 @@ class Wire:
             for work in dist.batch_isend_irecv(operations) if operations else ():
                 work.wait()
         except (RuntimeError, ValueError) as failure:
-            raise ExecutionError(f"{connecting(peers)}: {reason(failure)}") from failure
+            text = f"{connecting(peers)}: {reason(failure)}"
+            raise ExecutionError(text, lost=[*peers[0], *peers[1]]) from failure
 
     def _operation(
         self, call: Callable[..., Any], group: dist.ProcessGroup, buffer: torch.Tensor, peer: int
@@ -161,7 +162,9 @@ class Wire:
         return dist.P2POp(call, buffer, None, group, 0, self._positions[peer])
 
     def _error(self, flight: InFlight, at: int | None, failure: Exception) -> ExecutionError:
-        return ExecutionError(f"{self.describe(flight, at)}: {reason(failure)}")
+        failed = flight.messages if at is None else flight.messages[at : at + 1]
+        peers = [message.peer for message in failed]
+        return ExecutionError(f"{self.describe(flight, at)}: {reason(failure)}", lost=peers)
 
     def describe(self, flight: InFlight, at: int | None = None) -> str:
         """What is said of a slot, or of one of its messages, that fails."""

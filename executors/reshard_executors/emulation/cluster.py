@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from reshard_executors.emulation.tools import find_tool
 from reshard_planner.errors import InputError, UnsupportedError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import ReshardSpec
+from reshard_planner.transfer import Medium
 
 MAX_RANKS = 16
 """Most ranks of a cluster: each is a process with torch, and all share this machine's processors."""
@@ -106,12 +107,13 @@ def emulate(
         A result per run.
 
     Raises:
-        InputError: if this process cannot make network namespaces, or torch is missing.
+        InputError: if this process cannot make network namespaces, torch is missing, or a plan uses the
+            network within a domain.
         ExecutionError: if a rank fails, or the runs do not end in time.
     """
     require_torch()
     ranks = tuple(gpu.rank for gpu in gpus)
-    _check(runs, ranks)
+    _check(runs, gpus)
     if not runs:
         return []
     progress("start cluster")
@@ -127,15 +129,30 @@ def emulate(
     ]
 
 
-def _check(runs: Sequence[Run], ranks: Sequence[int]) -> None:
+def _check(runs: Sequence[Run], gpus: Sequence[Gpu]) -> None:
+    home = {gpu.rank: gpu.domain for gpu in gpus}
     names = [run.name for run in runs]
     if len(set(names)) != len(names):
         raise InputError(f"runs are named {names}; expected a name of its own for each")
     for run in runs:
-        missing = sorted(set(run.plan.ranks) - set(ranks))
+        missing = sorted(set(run.plan.ranks) - set(home))
         if missing:
             raise InputError(
-                f"run {run.name!r} has ranks {missing}, which the cluster lacks; it has {list(ranks)}"
+                f"run {run.name!r} has ranks {missing}, which the cluster lacks; it has {list(home)}"
+            )
+        if run.baseline is None:
+            _check_ports(run, home)
+
+
+def _check_ports(run: Run, home: Mapping[int, int]) -> None:
+    """Refuse what no route of a namespace can do: it chooses the port by where a message goes."""
+    ops = run.plan.ops()
+    network = ops.medium == Medium.NETWORK
+    for src, dst in zip(ops.src[network].tolist(), ops.dst[network].tolist(), strict=True):
+        if home[src] == home[dst]:
+            raise UnsupportedError(
+                f"run {run.name!r} goes over the network from rank {src} to rank {dst} of one domain;"
+                " emulation expects NVLink within domains"
             )
 
 
