@@ -72,11 +72,20 @@ def test_a_side_of_two_layouts_is_refused():
     assert refusal([ROWS, more], COLUMNS) == "it has several source layouts"
 
 
-def test_ranks_with_a_hole_are_refused_and_in_any_order_accepted():
-    swapped = rp.Layout(rp.Mesh([3, 2, 1, 0], None, (4,)), ["S(0)"])
+def test_ranks_with_a_hole_are_refused():
     holed = rp.Layout(rp.Mesh([0, 1, 2, 8], None, (4,)), ["S(0)"])
-    assert refusal(swapped, COLUMNS) is None
     assert refusal(holed, COLUMNS) == "source: its ranks are no contiguous interval"
+
+
+def test_ranks_may_be_in_any_order_as_long_as_shards_are_in_that_of_ranks():
+    def over(ranks, *placements):
+        return rp.Layout(rp.Mesh(ranks), list(placements))
+
+    assert refusal(over([3, 2, 1, 0], "R"), COLUMNS) is None
+    assert refusal(over([[2, 3], [0, 1]], "R", "S(0)"), COLUMNS) is None
+    unordered = "source: its shards are not in the order of their ranks"
+    assert refusal(over([3, 2, 1, 0], "S(0)"), COLUMNS) == unordered
+    assert refusal(over([[1, 0], [3, 2]], "R", "S(0)"), COLUMNS) == unordered
 
 
 def test_sides_that_share_ranks_are_refused_and_neighbours_accepted():
@@ -116,8 +125,8 @@ def test_a_rank_with_nothing_is_refused():
 
 
 def test_a_rank_of_several_boxes_is_refused():
-    strided = on(0, (2, 2), "_S(0, sf=2)", "S(0)")
-    assert refusal(strided, COLUMNS) is None  # ranks in another order, each with one box
+    strided = on(0, (2, 2), "_S(0, sf=2)", "S(0)")  # each with one box
+    assert refusal(strided, COLUMNS) == "source: its shards are not in the order of their ranks"
     apart = rp.Layout.stored(rp.Mesh([0, 1]), striped(64))
     assert refusal(apart, COLUMNS) == "source: a rank holds several boxes, or none"
 

@@ -111,7 +111,8 @@ def test_a_row_given_twice_is_refused_for_coverage(case):
 def test_a_row_sent_to_another_rank_is_refused(case, data):
     plan, row = case
     others = [rank for rank in plan.ranks if rank != plan.routes.dst[row]]
-    assume(others)
+    # bytes in scratch that nobody reads may be anywhere
+    assume(others and (not plan.routes.scratch[row] or (plan.routes.parent == row).any()))
     to = data.draw(st.sampled_from(others))
     bad = with_routes(plan, dst=changed(plan.routes.dst, row, to))
     expected = CoverageError if not plan.routes.scratch[row] else (CausalityError, CoverageError, MediumError)
@@ -197,7 +198,10 @@ def test_a_last_row_delayed_is_a_plan_with_a_certificate_of_its_own(case):
 def test_a_wrong_medium_is_refused(case, medium):
     plan, row = case
     assume(medium != plan.routes.medium[row])
-    with pytest.raises(MediumError, match="over"):
+    # baselines may use the network within a domain, for which the row has the wrong role
+    within = plan.routes.medium[row] == Medium.NVLINK and medium == Medium.NETWORK
+    baseline = plan.spec.options.strategy != "optimal"
+    with pytest.raises(MediumError, match="over|role" if within and baseline else "over"):
         rp.verify(with_routes(plan, medium=changed(plan.routes.medium, row, medium)))
 
 

@@ -33,9 +33,9 @@ class Payload:
     """Bytes moved, per medium.
 
     Attributes:
-        network_nbytes: between domains.
+        network_nbytes: over the network: between domains, and with some baselines within them.
         minimum_network_nbytes: P*, the least that any plan must move between domains.
-        nvlink_nbytes: within domains.
+        nvlink_nbytes: over NVLink, within domains.
         local_nbytes: within ranks.
         logical_nbytes: by NVIDIA's counting of gather-and-broadcast, twice the weights.
     """
@@ -114,7 +114,7 @@ class ScheduleClaim:
             between ranks.
         gap: that sum without start-up times, over T*, minus 1; null if T* is 0 and the sum is not.
         message_cost_s: what it costs that messages are no smaller: that sum without start-up times, less T*.
-        messages: packed messages, one per pair and slot.
+        messages: packed messages, one per pair, slot and medium.
         peers_max: most peers of any rank, over all slots.
         peers_in_slot_max: most peers of any rank in one slot.
     """

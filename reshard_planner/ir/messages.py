@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from reshard_planner.ir.program import Move
 from reshard_planner.ir.views import View
+from reshard_planner.transfer import Medium
 
 ALONE_NBYTES = 2**20
 """Size from which a move is sent as a message of its own, so that neither end has to pack it where it is one
@@ -16,14 +17,15 @@ MAX_ALONE = 16
 
 
 def split_moves(moves: Sequence[Move]) -> list[tuple[Move, ...]]:
-    """The moves of one peer, direction and slot by message: small ones together, then large ones.
+    """The moves of one peer, direction and slot by message: small ones of a medium together, then large ones.
 
-    It depends on sizes alone, so that both ends find the same.
+    It depends on sizes and media alone, so that both ends find the same.
     """
     alone = [move for move in moves if move.nbytes >= ALONE_NBYTES][:MAX_ALONE]
     chosen = {move.op for move in alone}
-    together = tuple(move for move in moves if move.op not in chosen)
-    return [*([together] if together else []), *((move,) for move in alone)]
+    small = [move for move in moves if move.op not in chosen]
+    together = (tuple(move for move in small if move.medium == medium) for medium in Medium)
+    return [*filter(None, together), *((move,) for move in alone)]
 
 
 def goes_straight(moves: Sequence[tuple[View, ...]]) -> bool:

@@ -33,7 +33,7 @@ class Traffic:
         nvlink: bytes out and in over NVLink per rank, likewise.
         uplink: bytes out of and into each pod, int64 of shape (2, pods).
         busiest_s: time of the busiest port in each slot that moves bytes between ranks, in seconds.
-        messages: distinct pairs of sender and receiver in a slot, over all slots.
+        messages: distinct pairs of sender and receiver in a slot, by medium, over all slots.
         peers_max: most ranks that any rank exchanges bytes with.
         peers_in_slot_max: the same within one slot.
         network_peers: ranks that each rank exchanges bytes with over the network, int64 of shape (ranks,).
@@ -169,12 +169,13 @@ class _Counter:
         tensor = self.tables.schedule.tensor[block.unit]
         np.add.at(self.arriving, tensor, np.add.reduceat(filling, block.first))
         moved = block.nbytes > 0
+        medium = lanes.medium[block.entry]
         if lanes.local:
-            moved &= lanes.medium[block.entry] != Medium.LOCAL
+            moved &= medium != Medium.LOCAL
         if moved.all():
-            self._add_pairs(len(block.slots), block.slot, src, dst)
+            self._add_pairs(len(block.slots), block.slot, src, dst, medium)
         else:
-            self._add_pairs(len(block.slots), block.slot[moved], src[moved], dst[moved])
+            self._add_pairs(len(block.slots), block.slot[moved], src[moved], dst[moved], medium[moved])
 
     def _cross(self, block: Block, src: Ints, dst: Ints, lanes: _Lanes) -> Ints:
         """Bytes out of and into every pod in each slot of a block, shape (2, slots, pods)."""
@@ -206,16 +207,17 @@ class _Counter:
         np.maximum(longest, uplinks.max(axis=(0, 2), initial=0.0), out=longest)
         self.busiest.append(longest[moved[0].any(axis=1)])
 
-    def _add_pairs(self, slots: int, slot: Ints, src: Ints, dst: Ints) -> None:
-        """Count distinct pairs per slot; both directions of a pair stand next to each other when sorted."""
+    def _add_pairs(self, slots: int, slot: Ints, src: Ints, dst: Ints, medium: Ints) -> None:
+        """Count distinct pairs per slot; messages between two ranks stand next to each other when sorted."""
         if not len(slot):
             return
         bits = self.bits
-        key = (slot << 2 * bits | np.minimum(src, dst) << bits | np.maximum(src, dst)) << 1 | (src > dst)
+        pair = slot << 2 * bits | np.minimum(src, dst) << bits | np.maximum(src, dst)
+        key = pair << 2 | (src > dst) << 1 | (medium == Medium.NETWORK)
         key.sort()
         new = np.diff(key, prepend=-1) > 0
         self.messages += int(np.count_nonzero(new))
-        pair = key[new] >> 1
+        pair = key[new] >> 2
         pair = pair[np.diff(pair, prepend=-1) > 0]
         peers = np.zeros(slots << bits, dtype=np.int64)
         np.add.at(peers, pair >> bits, 1)

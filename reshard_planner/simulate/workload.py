@@ -19,9 +19,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Messages between ranks, all of a pair and slot taken as one; int64 columns of shape (messages,).
+    """Messages between ranks, all of a pair, slot and medium taken as one; columns of shape (messages,).
 
-    They are sorted by slot, sender and receiver.
+    They are int64 and sorted by slot, sender, receiver and medium.
 
     Attributes:
         src: sending rank.
@@ -130,7 +130,9 @@ def _columns(rows: Sequence[tuple[int, ...]], order: Sequence[int]) -> list[Ints
 def _sent(rank: int, slot: Slot) -> Iterator[tuple[int, ...]]:
     """Slot, sender, receiver, medium and size of what a rank sends in a slot."""
     for peer, moves in slot.sends:
-        yield slot.number, rank, peer, int(moves[0].medium), sum(move.nbytes for move in moves)
+        for medium in sorted({move.medium for move in moves}):
+            nbytes = sum(move.nbytes for move in moves if move.medium == medium)
+            yield slot.number, rank, peer, int(medium), nbytes
 
 
 def _work(slot: Slot) -> tuple[int, int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,8 +105,8 @@ def describe_rank(plan: Plan, rank: int) -> dict[str, Any]:
         "slots": [
             {
                 "slot": slot.number,
-                "sends": [_exchange(peer, moves) for peer, moves in slot.sends],
-                "receives": [_exchange(peer, moves) for peer, moves in slot.receives],
+                "sends": _exchanges(slot.sends),
+                "receives": _exchanges(slot.receives),
                 "local_nbytes": sum(move.nbytes for move in slot.copies),
             }
             for slot in plan.program(rank).slots
@@ -114,13 +114,19 @@ def describe_rank(plan: Plan, rank: int) -> dict[str, Any]:
     }
 
 
-def _exchange(peer: int, moves: Sequence[Move]) -> dict[str, Any]:
-    return {
-        "peer": peer,
-        "medium": moves[0].medium.label,
-        "messages": len(split_moves(moves)),
-        "nbytes": sum(move.nbytes for move in moves),
-    }
+def _exchanges(per_peer: Iterable[tuple[int, Sequence[Move]]]) -> list[dict[str, Any]]:
+    """What goes to or comes from each peer, by medium."""
+    return [
+        {
+            "peer": peer,
+            "medium": medium.label,
+            "messages": len(split_moves(own)),
+            "nbytes": sum(move.nbytes for move in own),
+        }
+        for peer, moves in per_peer
+        for medium in Medium
+        if (own := [move for move in moves if move.medium == medium])
+    ]
 
 
 def ranks_text(found: dict[str, Any]) -> str:
