@@ -657,6 +657,64 @@ def test_a_process_whose_rank_another_has_ends_alone(commands, two):
     assert any("the rank of this process is 1, which another process has too" in done.err for done in ended)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--repeat", 3], "--repeat is 1 on rank 0, but 3 on rank 1; expected the same on all"),
+        (["--warm-up", 1], "--warm-up is 0 on rank 0, but 1 on rank 1; expected the same on all"),
+        (["--check"], "--check is not given on rank 0, but given on rank 1; expected the same on all"),
+    ],
+)
+def test_options_that_differ_between_ranks_are_refused_on_all(commands, two, options, said):
+    port = free_port()
+    started = [
+        commands.start(["run", two, *(options if rank else [])], variables(rank, 2, port)) for rank in (0, 1)
+    ]
+    ended = [command.wait() for command in started]
+    assert codes(ended) == [2, 2]
+    assert [done.err for done in ended] == [f"reshard-executors: rank 0: {said}\n", ""]
+
+
+def test_a_rank_that_was_started_by_hand_with_a_bad_option_says_so_itself(commands, two):
+    of_launcher = variables(1, 2, free_port())
+    by_hand = {name: value for name, value in of_launcher.items() if name != "LOCAL_WORLD_SIZE"}
+    for given, said in (
+        (by_hand, "rank 1: --repeat is 0; expected an integer from 1 to 10000"),
+        (of_launcher, ""),
+    ):
+        done = commands.start(["run", two, "--repeat", 0], environment).wait()
+        assert done.code == 2
+        assert done.err == (f"reshard-executors: {said}\n" if said else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        (
+            "GLOO_SOCKET_IFNAME",
+            "nope0",
+            "GLOO_SOCKET_IFNAME names 'nope0', which is no interface of this host",
+        ),
+        (
+            "TORCH_DISTRIBUTED_DEBUG",
+            "bogus",
+            "running a plan needs torch, which cannot be loaded: The value of",
+        ),
+    ],
+)
+def test_a_variable_that_torch_does_not_take_is_bad_input(two, name, value, said):
+    done = subprocess.run(
+        [sys.executable, "-m", "reshard_executors", "run", two, "--ranks", "0"],
+        env={**os.environ, **variables(0, 1, free_port()), name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def start_endless(commands: Commands, two: Path, *more: str) -> list[Command]:
     """Two ranks that are in the middle of a run without end."""
     started = commands.start_world(2, "run", two, "--repeat", 10_000, "--lost-after", 2, *more)

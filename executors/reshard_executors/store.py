@@ -139,6 +139,8 @@ def open_store(info: RankInfo, timeout: timedelta, purpose: str, digest: str = "
         # torch waits without end for an answer of whoever listens there
         return within(until - time.monotonic() + KNOCK_PAUSE_S, work)
     except TimeoutError:
+        if info.rank == 0 and not of_agents:
+            raise StoreError(Hurdle.REACH, "it finds no way to itself by this address") from None
         reason = f"it has not answered as such within {timeout.total_seconds():g} s"
         raise StoreError(Hurdle.FOREIGN, reason) from None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from datetime import timedelta
 from functools import partial
@@ -55,6 +57,7 @@ def make_world(
     if chosen not in dist.Backend.backend_list:
         raise InputError(f"backend is {backend!r}; expected one of {', '.join(dist.Backend.backend_list)}")
     device = _take_device(info) if chosen == "nccl" else torch.device("cpu")
+    _check_interfaces(os.environ.get("GLOO_SOCKET_IFNAME", ""))
     try:
         opened = open_store(info, timeout, purpose, digest)
         awaiting = partial(_await_all, opened, info, timeout)
@@ -70,6 +73,17 @@ def make_world(
     except RuntimeError as failure:
         raise ExecutionError(_unconnected(info, reason(failure))) from failure
     return device
+
+
+def _check_interfaces(named: str) -> None:
+    """Check what GLOO_SOCKET_IFNAME says; gloo would fail later, and say it in its own way."""
+    known = [name for _, name in socket.if_nameindex()]
+    for name in filter(None, named.split(",")):
+        if name not in known:
+            raise InputError(
+                f"GLOO_SOCKET_IFNAME names {name!r}, which is no interface of this host;"
+                f" expected one of {', '.join(known)}"
+            )
 
 
 def _take_device(info: RankInfo) -> torch.device:

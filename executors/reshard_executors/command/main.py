@@ -91,7 +91,7 @@ def _failure_of(error: BaseException, environ: Mapping[str, str]) -> CommandErro
         case CommandError():
             return error
         case ReshardError():
-            return CommandError(code_of(error), str(error), speaks=_rank(environ) in {0, None})
+            return CommandError(code_of(error), str(error), speaks=_speaks(environ))
         case Terminated():
             return CommandError(TERMINATED, "ended by SIGTERM", speaks=True)
         case PrintError():
@@ -108,7 +108,7 @@ def _run(arguments: Sequence[str] | None, environ: Mapping[str, str]) -> int:
     except SystemExit as stop:  # after --help and --version
         return stop.code if isinstance(stop.code, int) else BAD_INPUT
     except CommandError as failure:
-        raise CommandError(failure.code, failure.text, speaks=_rank(environ) in {0, None}) from None
+        raise CommandError(failure.code, failure.text, speaks=_speaks(environ)) from None
     code: int = parsed.run(parsed, environ)
     return code
 
@@ -120,6 +120,15 @@ def _rank(environ: Mapping[str, str]) -> int | None:
     except InputError:
         return None
     return None if info.launcher == "none" else info.rank
+
+
+def _speaks(environ: Mapping[str, str]) -> bool:
+    """Whether this process says what is wrong with its arguments: one does where a launcher gave all of them.
+
+    Those that were started one by one, with RANK set by hand, may have been given different ones.
+    """
+    rank = _rank(environ)
+    return rank in {0, None} or ("RANK" in environ and "LOCAL_WORLD_SIZE" not in environ)
 
 
 def _say(failure: CommandError, environ: Mapping[str, str]) -> None:

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from reshard_executors import TORCH_EXTRA
 from reshard_executors.command import dry
 from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, Terminated
 from reshard_executors.command.exits import CODES, STORE_STAY_S, CommandError
+from reshard_executors.command.loading import load_torch
 from reshard_executors.command.options import (
     add_launcher_options,
     check_integer,
@@ -35,7 +34,10 @@ from reshard_planner.ir.plan import Plan
 MAX_REPEAT: Final = 10_000
 
 HASTY: Final = ("openmpi", "mpich")
-"""Launchers that kill ranks about a second after SIGTERM; others leave half a minute."""
+"""Launchers that kill ranks a quarter of a second after SIGTERM; others leave half a minute."""
+
+HASTY_WAIT_S: Final = 0.02
+"""How long a rank waits for the cause of a signal where its launcher leaves no time."""
 
 FAILING_S: Final = 4.0
 """How long ranks take at most from the loss of another one until they know which it was."""
@@ -97,12 +99,11 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.dry_run:
         _describe(arguments, ranks, shown=info.rank == 0)
         return DONE
-    if find_spec("torch") is None:
-        raise InputError(f"running a plan needs torch, which is not installed; {TORCH_EXTRA}")
     progress, tally = Progress(shown=info.rank == 0), Tally()
 
     def work() -> int:
         progress.say("load torch")
+        load_torch("running a plan")
         from reshard_executors.command.session import Order, play  # noqa: PLC0415 - a dry run needs no torch
 
         order = Order(
@@ -129,7 +130,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         )
 
     parting = Parting(
-        info.local_rank == 0, partial(_patience_s, info, tally), partial(_leave, info.rank, tally)
+        info.local_rank == 0, partial(_patience_s, info, tally), partial(_leave, info, tally)
     )
     try:
         return supervise(work, progress, parting)
@@ -144,17 +145,19 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _patience_s(info: RankInfo, tally: Tally, stop: BaseException) -> float:
     """How long to wait for the cause of a signal: SIGTERM is what launchers send when they miss a rank."""
+    if info.launcher in HASTY:
+        return HASTY_WAIT_S
     launched = isinstance(stop, Terminated) and tally.plan is not None and info.world_size > 1
-    return FAILING_S if launched and info.launcher not in HASTY else REASON_WAIT_S
+    return FAILING_S if launched else REASON_WAIT_S
 
 
-def _leave(rank: int, tally: Tally, why: str) -> float:
+def _leave(info: RankInfo, tally: Tally, why: str) -> float:
     """Tell the other ranks of the run why this one leaves; how long it has to stay then, in seconds."""
     belongings = sys.modules.get("reshard_executors.belongings")
-    if belongings is None or tally.plan is None:
+    if belongings is None or tally.plan is None or info.launcher in HASTY:
         return 0.0
     belongings.leave_all(why)
-    return STORE_STAY_S if rank == 0 else 0.0
+    return STORE_STAY_S if info.rank == 0 else 0.0
 
 
 def _print_partial(arguments: argparse.Namespace, tally: Tally) -> None:

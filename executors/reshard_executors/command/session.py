@@ -16,7 +16,7 @@ from torch.distributed import distributed_c10d as c10d
 from reshard_executors.agreement import meeting_to, reason
 from reshard_executors.check import first_difference
 from reshard_executors.checkpoint import open_values
-from reshard_executors.command.codes import DONE, FAILED, TRY_AGAIN
+from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, TRY_AGAIN
 from reshard_executors.command.exits import STORE_STAY_S, CommandError, code_of
 from reshard_executors.command.output import PrintError
 from reshard_executors.command.reports import RankReport, Repeat, Tally
@@ -136,7 +136,7 @@ def play(order: Order, say: Say, prepare: Callable[[], None], conclude: Conclude
         speaks = order.info.rank == 0 or problem is not None or not first_says_it
         raise CommandError(TRY_AGAIN, str(problem or error), speaks=speaks) from None
     try:
-        part = _agree(found, problem, order.info.rank)
+        part = _agree(found, problem, order)
         report = _run(order, part, device, say, tally)
         code = _conclude(part.plan, report, order.info, conclude)
     except ExecutionError as error:
@@ -175,19 +175,32 @@ def _no_launcher(plan: Path, count: int) -> str:
     )
 
 
-def _agree(found: _Part | None, problem: ReshardError | None, rank: int) -> _Part:
+def _agree(found: _Part | None, problem: ReshardError | None, order: Order) -> _Part:
     """Go on only if all ranks can.
 
     Raises:
-        CommandError: the same on all ranks, if some cannot.
+        CommandError: the same on all ranks, if some cannot, or were given other options.
     """
-    everyone: list[tuple[int, str] | None] = [None] * dist.get_world_size()
+    options = {
+        "--repeat": str(order.repeat),
+        "--warm-up": str(order.warm_up),
+        "--check": "given" if order.check else "not given",
+        "--profile": "given" if order.profile else "not given",
+    }
+    own = None if problem is None else (code_of(problem), str(problem))
+    everyone: list[tuple[tuple[int, str] | None, dict[str, str]]] = [(None, {})] * dist.get_world_size()
     with meeting_to("begin"):
-        dist.all_gather_object(everyone, None if problem is None else (code_of(problem), str(problem)))
+        dist.all_gather_object(everyone, (own, options))
+    rank = order.info.rank
     said: dict[tuple[int, str], list[int]] = {}
-    for at, words in enumerate(everyone):
+    for at, (words, _) in enumerate(everyone):
         if words is not None:
             said.setdefault(words, []).append(at)
+    for name, value in everyone[0][1].items():
+        for at, (_, given) in enumerate(everyone):
+            if given[name] != value and not said:
+                text = f"{name} is {value} on rank 0, but {given[name]} on rank {at}"
+                raise CommandError(BAD_INPUT, f"{text}; expected the same on all", speaks=rank == 0)
     if said or found is None:
         texts = [
             text if ranks == [0] or len(ranks) == len(everyone) else f"{spell_ranks(ranks)}: {text}"

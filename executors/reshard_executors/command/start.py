@@ -39,6 +39,9 @@ def start() -> NoReturn:
         sys.excepthook(*sys.exc_info())
         code = FAILED
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    belongings = sys.modules.get("reshard_executors.belongings")
+    if belongings is not None and code in {INTERRUPTED, TERMINATED}:  # made since the signal came
+        belongings.leave_all(f"it was {EARLY[signal.SIGINT if code == INTERRUPTED else signal.SIGTERM][1]}")
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or nobody reads it
             stream.flush()

@@ -97,12 +97,13 @@ def supervise(work: Callable[[], T], progress: Progress, parting: Parting) -> T:
         _hear_no_more()
         interrupted = isinstance(stop, KeyboardInterrupt)
         said = "interrupted" if interrupted else "ended by SIGTERM"
-        text, speaks = f"{said} at: {progress.stage}", parting.speaks
+        cause, speaks = "", parting.speaks
         if ticket.done(parting.patience_s(stop)):
             try:
                 ticket.result()
             except (ReshardError, CommandError) as error:
-                text, speaks = f"{text}; before that: {error}", True
+                cause, speaks = f"; before that: {error}", True
+        text = f"{said} at: {progress.stage}{cause}"
         stay_s = parting.leave(f"it was {said}")
         code = INTERRUPTED if interrupted else TERMINATED
         raise CommandError(code, text, speaks=speaks, stay_s=stay_s or None) from None
