@@ -678,7 +678,7 @@ def test_options_that_differ_between_ranks_are_refused_on_all(commands, two, opt
 def test_a_rank_that_was_started_by_hand_with_a_bad_option_says_so_itself(commands, two):
     of_launcher = variables(1, 2, free_port())
     by_hand = {name: value for name, value in of_launcher.items() if name != "LOCAL_WORLD_SIZE"}
-    for given, said in (
+    for environment, said in (
         (by_hand, "rank 1: --repeat is 0; expected an integer from 1 to 10000"),
         (of_launcher, ""),
     ):

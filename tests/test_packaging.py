@@ -65,12 +65,14 @@ def test_the_planner_alone_brings_no_tools():
     assert closure(set()) == {
         "graphviz",
         "ml-dtypes",
+        "mpmath",
         "msgspec",
         "networkx",
         "numpy",
         "pyyaml",
         "safetensors",
         "scipy",
+        "sympy",
     }
 
 

@@ -11,6 +11,7 @@ from reshard_planner.cli.verbs import (
     replan,
     run,
     show,
+    symbolic,
     tiles,
     verify,
 )
@@ -23,6 +24,7 @@ VERBS: tuple[Verb, ...] = (
     tiles.VERB,
     ops.VERB,
     compare.VERB,
+    symbolic.VERB,
     replan.VERB,
     run.VERB,
     emulate.VERB,

@@ -1,0 +1,319 @@
+"""``symbolic [SPEC]``: closed forms of what a layout pair costs, with values where numbers are given."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from reshard_planner.cli.output import print_json, print_text
+from reshard_planner.cli.verb import Verb
+from reshard_planner.errors import InputError
+from reshard_planner.render.text import format_nbytes, format_rate, format_s
+from reshard_planner.spec import ReshardSpec
+from reshard_planner.spec.sizes import parse_nbytes
+from reshard_planner.symbolic import (
+    QUANTITIES,
+    Case,
+    Crossover,
+    Evaluation,
+    Form,
+    Side,
+    all_forms,
+    case_of,
+    count_classes,
+    crossovers,
+    evaluate,
+)
+from reshard_planner.symbolic.form import Number
+from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK
+
+SHARDING = ("tp", "ep")
+"""Axes that cut a dimension each."""
+
+_EXPECTED = "tp=4,dp=2"
+
+_SIZE = re.compile(r"[1-9][0-9]{0,6}")
+
+_PAIR_OPTIONS: dict[str, Any] = {
+    "nbytes": "1GiB",
+    "gpus_per_domain": "8",
+    "nic": str(NIC_LINK.bytes_per_s),
+    "nvlink": str(NVLINK_LINK.bytes_per_s),
+    "neighbours": 0,
+    "alpha": NIC_LINK.latency_s,
+    "lag": 2,
+}
+"""Options that describe the pair of ``--src`` and ``--dst``, with their defaults."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("spec", metavar="SPEC", type=Path, nargs="?", help="spec file whose numbers to use")
+    parser.add_argument("--src", metavar="AXES", help="layout before, such as tp=4,dp=2 or ep=8,pp=2")
+    parser.add_argument("--dst", metavar="AXES", help="layout after, such as tp=2,dp=4")
+    parser.add_argument("--nbytes", metavar="SIZE", help="all tensors together (default 1GiB)")
+    parser.add_argument(
+        "--gpus-per-domain",
+        metavar="N[,N]",
+        help="GPUs of a domain, of the source and then of the destination where they differ (default 8)",
+    )
+    parser.add_argument("--nic", metavar="RATE[,RATE]", help="NIC of a GPU in bytes/s (default 50e9)")
+    parser.add_argument("--nvlink", metavar="RATE[,RATE]", help="likewise, NVLink (default 450e9)")
+    parser.add_argument(
+        "--neighbours",
+        metavar="N",
+        type=int,
+        help="GPUs of each domain of the destination that need nothing (default 0)",
+    )
+    parser.add_argument("--alpha", metavar="S", type=float, help="start-up time of a slot (default 15e-6)")
+    parser.add_argument("--lag", metavar="N", type=int, help="slots from a transfer to the next (default 2)")
+    parser.add_argument("--rounds", metavar="K", type=int, help="rounds (default: as many as pay)")
+    parser.add_argument("--latex", action="store_true", help="print formulas in LaTeX")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the forms, with values if a spec or a layout pair is given."""
+    case = _case(arguments)
+    if case is None and arguments.rounds is not None:
+        raise InputError("--rounds is given without numbers; expected SPEC, or --src and --dst")
+    found = None if case is None else evaluate(case, arguments.rounds)
+    if arguments.json:
+        print_json(_plain(found))
+    else:
+        print_text("\n".join(_lines(found, latex=arguments.latex)))
+    return 0
+
+
+def _case(arguments: argparse.Namespace) -> Case | None:
+    """The layout pair that the arguments describe, if they do.
+
+    Raises:
+        InputError: if an option is wrong, or options contradict one another.
+    """
+    given = [name for name in ("src", "dst", *_PAIR_OPTIONS) if getattr(arguments, name) is not None]
+    if arguments.spec is not None:
+        if given:
+            raise InputError(f"{_option(given[0])} contradicts {arguments.spec}; expected one of the two")
+        return case_of(ReshardSpec.load(arguments.spec))
+    if arguments.src is None or arguments.dst is None:
+        if given:
+            raise InputError(f"{_option(given[0])} is given without a pair; expected --src and --dst besides")
+        return None
+    options = {
+        name: default if getattr(arguments, name) is None else getattr(arguments, name)
+        for name, default in _PAIR_OPTIONS.items()
+    }
+    if not (isinstance(options["alpha"], float) and isfinite(options["alpha"]) and options["alpha"] > 0):
+        raise InputError(f"--alpha is {options['alpha']}; expected a time in seconds above 0")
+    src, dst = (parse_axes(getattr(arguments, side), f"--{side}") for side in ("src", "dst"))
+    if "pp" in dst:
+        raise InputError(f"--dst has pp={dst['pp']}; expected stages in --src only")
+    gpus = _two(options["gpus_per_domain"], "--gpus-per-domain")
+    nics, nvlinks = (_two(options[name], f"--{name}") for name in ("nic", "nvlink"))
+    neighbours = options["neighbours"]
+    if not 0 <= neighbours < gpus[1]:
+        raise InputError(
+            f"--neighbours is {neighbours}; expected 0 or more, and fewer than the {gpus[1]} GPUs of a domain"
+        )
+    sides = []
+    for option, axes, size, nic, nvlink in zip(
+        ("--src", "--dst"), (src, dst), (gpus[0], gpus[1] - neighbours), nics, nvlinks, strict=True
+    ):
+        try:
+            side = Side.packed(_shards(axes), axes.get("dp", 1), size, nic, nvlink)
+        except InputError as error:
+            raise InputError(f"{option}: {error}") from None
+        sides.append(side)
+    cut = [{name: axes[name] for name in SHARDING if name in axes} for axes in (src, dst)]
+    return Case(
+        nbytes=parse_nbytes(options["nbytes"], "--nbytes"),
+        src=sides[0],
+        dst=sides[1],
+        classes=count_classes(*cut),
+        stages=src.get("pp", 1),
+        neighbours=neighbours,
+        alpha_s=options["alpha"],
+        lag=options["lag"],
+    )
+
+
+def parse_axes(given: str, option: str) -> dict[str, int]:
+    """Sizes of the axes of one side.
+
+    Args:
+        given: such as ``tp=4,dp=2``; also parted by spaces.
+        option: what to call it in errors.
+
+    Raises:
+        InputError: if an axis is unknown, given twice, or no positive integer.
+
+    >>> parse_axes("tp=4,dp=2", "--src")
+    {'tp': 4, 'dp': 2}
+    """
+    axes: dict[str, int] = {}
+    for word in given.replace(",", " ").split():
+        name, _, size = word.partition("=")
+        if name not in (*SHARDING, "dp", "pp") or name in axes or not _SIZE.fullmatch(size):
+            raise InputError(
+                f"{option} has {word!r}; expected sizes of tp, ep, dp and pp, each once, such as {_EXPECTED}"
+            )
+        axes[name] = int(size)
+    if not axes:
+        raise InputError(f"{option} is empty; expected axes such as {_EXPECTED}")
+    return axes
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _shards(axes: Mapping[str, int]) -> int:
+    shards = 1
+    for name in SHARDING:
+        shards *= axes.get(name, 1)
+    return shards
+
+
+def _two(given: str, option: str) -> tuple[int, int]:
+    """One or two whole numbers, of the source and of the destination."""
+    words = given.split(",")
+    try:
+        values = [Fraction(word) for word in words]
+    except (ValueError, ZeroDivisionError):
+        values = []
+    if len(values) not in (1, 2) or any(value.denominator > 1 or not 0 < value < 2**53 for value in values):
+        raise InputError(f"{option} is {given!r}; expected a whole number above 0, or two parted by a comma")
+    return int(values[0]), int(values[-1])
+
+
+def _lines(found: Evaluation | None, *, latex: bool) -> list[str]:
+    """The text form."""
+    lines = ["quantities"]
+    for quantity in QUANTITIES:
+        value = None if found is None else _shown(found.numbers.get(quantity.name), quantity.unit)
+        unit = f", {quantity.unit}" if quantity.unit and value is None else ""
+        lines.append(f"  {quantity.name}{'' if value is None else f' = {value}'}: {quantity.meaning}{unit}")
+    lines.append("forms")
+    for form in all_forms():
+        lines.append(f"  {form.name} = {form.latex if latex else form.short or form.text}")
+        lines.append(f"      {form.meaning}{f'; where {form.holds}' if form.holds else ''}")
+        if found is not None:
+            binds = bool(form.cuts) and found.values[form.name] == found.values["bound"]
+            value = _shown(found.values[form.name], form.unit)
+            lines.append(f"      here {value}{', binds' if binds else ''}")
+    lines.append("crossovers")
+    for crossover in crossovers():
+        lines.append(f"  {crossover.name}: {crossover.latex if latex else crossover.text}")
+        lines.append(f"      {crossover.question}{f'; where {crossover.holds}' if crossover.holds else ''}")
+        if found is not None:
+            lines.append(f"      here {_verdict(crossover, found)}")
+    return lines
+
+
+def _verdict(crossover: Crossover, found: Evaluation) -> str:
+    if not crossover.applies(found.numbers):
+        return "the condition does not apply"
+    unit = next(each.unit for each in QUANTITIES if each.name == crossover.quantity)
+    own, crossing = (
+        _shown(value, unit) for value in (found.numbers[crossover.quantity], crossover.value(found.numbers))
+    )
+    pays = "it pays" if crossover.is_met(found.numbers) else "it does not pay"
+    return f"{pays}: {crossover.quantity} is {own}, the crossing is at {crossing}"
+
+
+def _shown(value: Number | None, unit: str) -> str | None:
+    if value is None:
+        return None
+    match unit:
+        case "bytes":
+            return format_nbytes(round(value))
+        case "bytes/s":
+            return format_rate(round(value))
+        case "s":
+            return format_s(float(value))
+        case _:
+            return f"{float(value):.6g}"
+
+
+def _plain(found: Evaluation | None) -> dict[str, Any]:
+    """The same in plain JSON types; values are null where there are none."""
+    return {
+        "quantities": [
+            {
+                "name": quantity.name,
+                "latex": quantity.latex,
+                "meaning": quantity.meaning,
+                "unit": quantity.unit,
+                "value": None if found is None else _number(found.numbers.get(quantity.name)),
+            }
+            for quantity in QUANTITIES
+        ],
+        "forms": [_plain_form(form, found) for form in all_forms()],
+        "crossovers": [_plain_crossover(crossover, found) for crossover in crossovers()],
+    }
+
+
+def _plain_form(form: Form, found: Evaluation | None) -> dict[str, Any]:
+    return {
+        "name": form.name,
+        "meaning": form.meaning,
+        "unit": form.unit,
+        "holds": form.holds,
+        "formula": form.text,
+        "latex": form.latex,
+        "cuts": list(form.cuts),
+        "value": None if found is None else _number(found.values[form.name]),
+    }
+
+
+def _plain_crossover(crossover: Crossover, found: Evaluation | None) -> dict[str, Any]:
+    applies = None if found is None else crossover.applies(found.numbers)
+    return {
+        "name": crossover.name,
+        "question": crossover.question,
+        "holds": crossover.holds,
+        "condition": crossover.text,
+        "latex": crossover.latex,
+        "quantity": crossover.quantity,
+        "pays": crossover.pays,
+        "applies": applies,
+        "value": _number(crossover.value(found.numbers)) if found is not None and applies else None,
+        "is_met": crossover.is_met(found.numbers) if found is not None and applies else None,
+    }
+
+
+def _number(value: Number | None) -> int | float | None:
+    if value is None:
+        return None
+    fraction = Fraction(value)
+    return int(fraction) if fraction.denominator == 1 else float(value)
+
+
+VERB = Verb(
+    "symbolic",
+    "print closed forms of what a layout pair costs, and where what pays",
+    """\
+Print the least payload, the terms of T*, both baselines and rounds as formulas, and the conditions under
+which fan-out, relays, splitting, lent NICs and more rounds pay. With a spec, or with --src and --dst, print
+what they are for its numbers. docs/symbolic.md says for which pairs they hold; others are refused.""",
+    """\
+examples:
+  reshard-planner symbolic
+  reshard-planner symbolic spec.yaml
+  reshard-planner symbolic --src tp=4 --dst tp=2,dp=2 --gpus-per-domain 4
+  reshard-planner symbolic --src ep=16,pp=2 --dst tp=8,dp=4 --nbytes 64GB --nic 50e9 --json
+  reshard-planner symbolic --src tp=8 --dst tp=4,dp=16 --gpus-per-domain 8,64 --nvlink 450e9,900e9 --latex
+
+axes of --src and --dst, with sizes, 1 unless given:
+  tp, ep   shards; each of the two cuts a dimension of its own, the same on both sides
+  dp       replicas, one after another
+  pp       stages of the source, each with tensors of its own
+""",
+    add_arguments,
+    run,
+)

@@ -1,0 +1,216 @@
+"""Regular pairs of layouts, which the closed forms are for, and the numbers of one.
+
+1. Each side shards every tensor in equal shards, and stores every shard equally often.
+2. Source and destination are in different domains. All domains of a side are alike: each stores ``distinct``
+   shards, ``copies`` times each, and nothing else of the tensors.
+3. The source may consist of stages with tensors of their own, in domains of their own.
+4. Domains in need may have other ranks, as many in each; domains of holders have none.
+5. Every GPU of a side has one NIC, with the same rate, and an NVLink port, with the same rate; no pods.
+6. Every shard of one side has bytes in common with equally many of the other, equally many with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from math import isfinite
+
+from reshard_planner.errors import InputError
+from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a layout pair.
+
+    Attributes:
+        shards: distinct shards of a tensor.
+        replicas: ranks that store each shard.
+        distinct: distinct shards in each domain.
+        copies: ranks of a domain that store the same shard.
+        nic_bytes_per_s: NIC of each GPU, per direction.
+        nvlink_bytes_per_s: NVLink port of each GPU, per direction.
+
+    Raises:
+        InputError: if a number is not a positive integer, or domains cannot be alike.
+    """
+
+    shards: int
+    replicas: int
+    distinct: int
+    copies: int
+    nic_bytes_per_s: int = NIC_LINK.bytes_per_s
+    nvlink_bytes_per_s: int = NVLINK_LINK.bytes_per_s
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_count(field.name, getattr(self, field.name), 1)
+        if self.shards % self.distinct or self.replicas % self.copies:
+            raise InputError(
+                f"domains of {self.distinct} shards, {self.copies} times each, do not make up"
+                f" {self.shards} shards in {self.replicas} replicas; expected divisors of both"
+            )
+
+    @classmethod
+    def packed(
+        cls,
+        shards: int,
+        replicas: int = 1,
+        gpus_per_domain: int = 8,
+        nic_bytes_per_s: int = NIC_LINK.bytes_per_s,
+        nvlink_bytes_per_s: int = NVLINK_LINK.bytes_per_s,
+    ) -> Side:
+        """Replica after replica, in domain after domain, as ranks in a row are.
+
+        Args:
+            shards: distinct shards of a tensor.
+            replicas: ranks that store each shard.
+            gpus_per_domain: GPUs of a domain for this side; it has one domain if its ranks are fewer.
+            nic_bytes_per_s: NIC of each GPU, per direction.
+            nvlink_bytes_per_s: NVLink port of each GPU, per direction.
+
+        Raises:
+            InputError: if replicas and domains do not divide one another, or ranks do not fill domains.
+
+        >>> Side.packed(4, 6, 8).copies, Side.packed(16, 2, 8).distinct
+        (2, 8)
+        """
+        for name, value in (
+            ("shards", shards),
+            ("replicas", replicas),
+            ("gpus_per_domain", gpus_per_domain),
+        ):
+            _check_count(name, value, 1)
+        ranks = shards * replicas
+        used = min(gpus_per_domain, ranks)
+        if ranks % used:
+            raise InputError(
+                f"{shards} shards in {replicas} replicas do not fill domains of {used} GPUs; expected a"
+                f" multiple of {used} ranks, or fewer than {used}"
+            )
+        if used % shards and shards % used:
+            raise InputError(
+                f"{shards} shards and domains of {used} GPUs do not divide one another; expected domains that"
+                " hold whole replicas, or replicas that fill whole domains"
+            )
+        distinct = min(shards, used)
+        return cls(shards, replicas, distinct, used // distinct, nic_bytes_per_s, nvlink_bytes_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The numbers of one layout pair.
+
+    Attributes:
+        nbytes: all tensors together, each counted once.
+        src: before; of one stage.
+        dst: after.
+        classes: classes of each tensor; :func:`count_classes` tells how many there are.
+        stages: stages of the source, each with the ranks of ``src``.
+        largest_stage_nbytes: bytes of the largest stage; an equal share when None.
+        neighbours: ranks of each domain in need that do not need the tensors.
+        alpha_s: start-up time of a slot, in seconds.
+        lag: slots between a transfer and one that sends on what it brought.
+
+    Raises:
+        InputError: if a number is out of range, or classes and shards do not divide.
+    """
+
+    nbytes: int
+    src: Side
+    dst: Side
+    classes: int
+    stages: int = 1
+    largest_stage_nbytes: Fraction | int | None = None
+    neighbours: int = 0
+    alpha_s: float = NIC_LINK.latency_s
+    lag: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("nbytes", 1), ("classes", 1), ("stages", 1), ("neighbours", 0), ("lag", 1)):
+            _check_count(name, getattr(self, name), least)
+        if not (isfinite(self.alpha_s) and self.alpha_s > 0):
+            raise InputError(f"alpha_s is {self.alpha_s!r}; expected a time in seconds above 0")
+        for side, shards in (("src", self.src.shards), ("dst", self.dst.shards)):
+            if self.classes % shards:
+                raise InputError(
+                    f"classes is {self.classes}; expected a multiple of the {shards} shards of {side}"
+                )
+        if self.classes > self.src.shards * self.dst.shards:
+            raise InputError(
+                f"classes is {self.classes}; expected at most {self.src.shards * self.dst.shards}, one for"
+                " each pair of shards"
+            )
+        share = Fraction(self.nbytes, self.stages)
+        if self.largest_stage_nbytes is None:
+            object.__setattr__(self, "largest_stage_nbytes", share)
+        elif not share <= self.largest_stage_nbytes <= self.nbytes or (
+            self.stages == 1 and self.largest_stage_nbytes != share
+        ):
+            raise InputError(
+                f"largest_stage_nbytes is {self.largest_stage_nbytes}; expected at least a share of"
+                f" {self.stages} of {self.nbytes} bytes, and at most all"
+            )
+
+    @property
+    def hops(self) -> int:
+        """Transfers from a holder to the last needer where nobody relays: the network, and fan-out."""
+        return 1 + (self.dst.copies > 1 or self.neighbours > 0)
+
+    @property
+    def numbers(self) -> dict[str, Fraction]:
+        """The value of every quantity but ``T``, ``T_nic``, ``T_nvlink`` and ``K``, by its name."""
+        values: Mapping[str, Fraction | float | None] = {
+            "W": self.nbytes,
+            "W_1": self.largest_stage_nbytes,
+            "P": self.stages,
+            "S_src": self.src.shards,
+            "R_src": self.src.replicas,
+            "q": self.src.distinct,
+            "S_dst": self.dst.shards,
+            "R_dst": self.dst.replicas,
+            "p": self.dst.distinct,
+            "m": self.dst.copies,
+            "X": self.neighbours,
+            "C": self.classes,
+            "b_src": self.src.nic_bytes_per_s,
+            "b_dst": self.dst.nic_bytes_per_s,
+            "v_src": self.src.nvlink_bytes_per_s,
+            "v_dst": self.dst.nvlink_bytes_per_s,
+            "H": self.hops,
+            "L": self.hops + 2,
+            "lag": self.lag,
+            "alpha": self.alpha_s,
+        }
+        return {name: Fraction(value) for name, value in values.items() if value is not None}
+
+
+def count_classes(src: Mapping[str, int], dst: Mapping[str, int]) -> int:
+    """Classes of a tensor, each of whose dimensions both sides cut in equal shards.
+
+    Args:
+        src: shards before, per dimension, however it is named; one that is not named is not cut.
+        dst: shards after.
+
+    Raises:
+        InputError: if neither of the two numbers of a dimension divides the other.
+
+    >>> count_classes({"rows": 4}, {"rows": 2}), count_classes({"rows": 4}, {"columns": 2})
+    (4, 8)
+    """
+    classes = 1
+    for name in dict.fromkeys((*src, *dst)):
+        before, after = src.get(name, 1), dst.get(name, 1)
+        if max(before, after) % min(before, after):
+            raise InputError(
+                f"{name} is cut in {before} shards before and {after} after; expected one number to divide"
+                " the other"
+            )
+        classes *= max(before, after)
+    return classes
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name} is {value!r}; expected an integer of {least} or more")
