@@ -31,7 +31,7 @@ from reshard_executors.groups import (
 from reshard_executors.lane import Lane, Ticket
 from reshard_executors.meeting import MAKE, meet, refuse
 from reshard_executors.spelling import spell_ranks_have
-from reshard_executors.watch import DEAD, LEFT, Watch
+from reshard_executors.watch import DEAD, LEFT, PAUSE_S, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 T = TypeVar("T")
@@ -267,13 +267,17 @@ class PrivateGroup:
 
     def _await(self, ticket: Ticket[T]) -> None:
         """Wait until something is done, or there is no use in waiting any longer."""
+        looked_at, stopped_s = time.monotonic(), 0.0
         while not ticket.done(TICK_S):
-            trouble = self._trouble()
+            now = time.monotonic()
+            stopped_s += max(0.0, now - looked_at - PAUSE_S)  # this process was; the lane needs its time
+            looked_at = now
+            trouble = self._trouble(stopped_s)
             if trouble is not None:
                 raise ExecutionError(self._said(trouble))
 
-    def _trouble(self) -> str | None:
-        """Why the caller need not wait any longer."""
+    def _trouble(self, stopped_s: float) -> str | None:
+        """Why the caller need not wait any longer, given how long it could not look, in seconds."""
         watch = self._held.watch
         if self._held.foreign:
             return FORKED
@@ -281,7 +285,7 @@ class PrivateGroup:
             return CLOSED
         found = None if watch is None else watch.find_trouble()
         overdue_s = self.timeout.total_seconds() + OVERDUE_S
-        if found is None and time.monotonic() > self._waiting.since + overdue_s:
+        if found is None and time.monotonic() > self._waiting.since + overdue_s + stopped_s:
             found = f"nothing has happened for {self.timeout.total_seconds():g} s"
             if watch is None:  # the meeting itself would have ended
                 found = f"the store of the process group has not answered for {overdue_s:g} s"
