@@ -1,13 +1,21 @@
 """Routing: strategies that choose a forest of transfers, one file each."""
 
 from reshard_planner.errors import SpecError
-from reshard_planner.routing import direct, gather_broadcast, m2n_node_aware, m2n_uniform, optimal
+from reshard_planner.routing import (
+    direct,
+    gather_broadcast,
+    hybrid,
+    m2n_node_aware,
+    m2n_uniform,
+    optimal,
+    striped,
+)
 from reshard_planner.routing.forest import NO_TILE, ROOT, Forest
 from reshard_planner.routing.problem import Problem, Strategy
 
 STRATEGIES: dict[str, Strategy] = {
     module.STRATEGY.name: module.STRATEGY
-    for module in (optimal, direct, gather_broadcast, m2n_uniform, m2n_node_aware)
+    for module in (optimal, direct, gather_broadcast, m2n_uniform, m2n_node_aware, striped, hybrid)
 }
 """All strategies by name; ours first, then the baselines."""
 
