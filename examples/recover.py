@@ -101,9 +101,9 @@ def live(rank: int, first: rp.Plan, kill: Ranks, pipe: Connection) -> None:
             if lost:
                 found = rp.replan(first, without=lost)  # of the first plan, which knows every replica
                 pipe.send(describe(found))
-                if not found.complete:
-                    sys.exit(1)
                 plan = found.plan
+                if not found.complete or rank not in plan.ranks:
+                    sys.exit(0 if found.complete else 1)  # nothing is left for it to do
                 sources = found.keep(rank, "src", sources)
                 destinations = found.keep(rank, "dst", destinations)
         dist.destroy_process_group()

@@ -214,6 +214,7 @@ def test_integers_of_numpy_are_integers(world):
 @pytest.mark.parametrize(
     ("ranks", "said"),
     [
+        (iter([0, 1, 2, 2]), "ranks [0, 1, 2, 2] has a rank twice; expected distinct ranks"),
         (5, "ranks is 5; expected a list of one integer per process of the group"),
         ("0123", "ranks has the entry '0'; expected an integer"),
         ([0, 1, 2, 3.0], "ranks has the entry 3.0; expected an integer"),

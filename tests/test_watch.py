@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from reshard_executors.watch import BEAT_S, DEAD, IDLE_PATIENCE, RING, WATCH_ALL, Watch, first_sign
+from reshard_executors.signs import DEAD, first_sign
+from reshard_executors.watch import BEAT_S, IDLE_PATIENCE, RING, WATCH_ALL, Watch
 
 torch = pytest.importorskip("torch")
 LOST_AFTER_S = 1.5
@@ -78,7 +79,7 @@ def test_a_rank_that_gives_no_sign_of_life_is_found_and_all_hear_of_it(groups, s
     others = [watch.find_trouble() for position, watch in group.watches.items() if position not in finders]
     assert set(others) <= {f"rank {100 + finders[0]}: it stopped"}
     assert first.lost == [100 + victim]
-    assert first.find_gone([]) == ([100 + victim], [])
+    assert first.find_lost([]) == ([100 + victim], [])
 
 
 def test_the_first_that_fails_is_what_all_others_are_told(groups):
@@ -116,7 +117,7 @@ def test_a_rank_that_leaves_is_not_one_that_is_silent(groups):
     group.begin()
     group.watches.pop(1).close()
     time.sleep(BEAT_S)
-    assert group.watches[0].find_gone([0, 1, 2]) == ([], [1])
+    assert group.watches[0].find_lost([0, 1, 2]) == ([], [1])
     assert group.watches[0].lost == [1]
     until(lambda: group.watches[0].find_trouble() == "rank 1 has left the group")
     assert group.watches[0].lost == [1]
@@ -127,17 +128,30 @@ def test_a_rank_whose_group_has_failed_is_not_one_that_is_lost(groups):
     group.begin()
     group.watches.pop(1).close(DEAD)
     time.sleep(BEAT_S)
-    assert group.watches[0].find_gone([0, 1, 2]) == ([], [])
+    assert group.watches[0].find_lost([0, 1, 2]) == ([], [])
     until(lambda: group.watches[0].find_trouble() == "rank 1 has failed")
     assert group.watches[0].lost == []
+
+
+def test_ranks_that_were_all_stopped_together_are_not_lost_when_they_go_on(groups, monkeypatch):
+    group = groups(4)
+    group.begin()
+    time.sleep(2 * BEAT_S)
+    clock, jump = time.monotonic, 100 * LOST_AFTER_S
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + jump)  # as after SIGSTOP and SIGCONT to all
+    time.sleep(4 * BEAT_S)
+    assert [watch.lost for watch in group.watches.values()] == [[]] * 4
+    assert not any("sign of life" in (watch.find_trouble() or "") for watch in group.watches.values())
 
 
 def test_what_was_thought_of_a_rank_in_one_call_says_nothing_of_the_next(groups):
     group = groups(3, [2])
     group.begin()
     until(group.watches[0].find_trouble)
-    group.begin()
+    assert group.watches[0].lost == [2]
+    group.begin(range(100, 103))
     assert group.watches[0].find_trouble() is None
+    assert group.watches[0].lost == []
     group.watches[0].end()
     time.sleep(LOST_AFTER_S + 2 * BEAT_S)
     assert group.watches[0].find_trouble() is None

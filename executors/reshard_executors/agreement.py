@@ -16,7 +16,10 @@ from reshard_executors.jobs import named_error
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.spec import ReshardSpec
 
-ENDLESS = timedelta(days=1)
+LONGEST = timedelta(days=7)
+"""Most that a timeout may be: longer than jobs live, and short enough for every clock of a backend."""
+
+ENDLESS = 2 * LONGEST
 """A timeout for what somebody else watches."""
 
 HOSTS = "compare their hosts"

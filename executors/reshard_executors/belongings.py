@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import threading
 from functools import partial
 from typing import Final
 
@@ -12,8 +13,9 @@ import torch.distributed as dist
 
 from reshard_executors.groups import abort_group, destroy_group
 from reshard_executors.lane import Lane
+from reshard_executors.signs import DEAD, LEFT
 from reshard_executors.threads import Helper, join_helpers
-from reshard_executors.watch import DEAD, LEFT, Watch
+from reshard_executors.watch import Watch
 
 EXIT_S: Final = 10.0
 """How long a process that ends waits for its threads at most."""
@@ -41,6 +43,7 @@ class Belongings:
         self.given_up: str | None = None
         self._last_sign = LEFT
         self._process = os.getpid()
+        self._releasing = threading.Lock()
         self.lane = Lane("reshard")
         try:
             _live.add(self)
@@ -65,14 +68,19 @@ class Belongings:
             patience_s: how long to wait for that; not at all when None.
             last_sign: what other ranks find in place of signs of life.
         """
-        if self.foreign or self not in _live:
+        if self.foreign:
             return
-        self._last_sign = last_sign
-        if self.watch is not None:
-            self.watch.close(last_sign)
-        given_back = self.lane.ask(self._give_back)
-        self.lane.close()
-        _live.discard(self)  # last: what is interrupted before is done again
+        with self._releasing:
+            if self not in _live:
+                return
+            self._last_sign = last_sign
+            if self.given_up is None:
+                self.given_up = "it has left"  # where it still meets the others
+            if self.watch is not None:
+                self.watch.close(last_sign)
+            given_back = self.lane.ask(self._give_back)
+            self.lane.close()
+            _live.discard(self)  # last: what is interrupted before is done again
         if patience_s is not None:
             given_back.done(patience_s)
 

@@ -278,7 +278,7 @@ class Redistributor:
         """Close, and tell the other ranks why."""
         for keeper in self._keepers.values():
             said = f"it was ended by {type(error).__name__}: {reason(error)}"
-            keeper.abort(said, gone=not isinstance(error, Exception))
+            keeper.abort(said, leaves=not isinstance(error, Exception))
         self.close()
 
     def close(self) -> None:

@@ -129,9 +129,9 @@ class Keeper:
         """Tell all ranks that this one cannot run; see :meth:`Resharder.refuse`."""
         self._kept[key][1].refuse(problem)
 
-    def abort(self, why: str, *, gone: bool) -> None:
+    def abort(self, why: str, *, leaves: bool) -> None:
         """Die at once; see :meth:`reshard_executors.private.PrivateGroup.abort`."""
-        self._group.abort(why, gone=gone)
+        self._group.abort(why, leaves=leaves)
 
     def close(self) -> None:
         """Close the Resharders and give the private group up; the caller's group stays."""

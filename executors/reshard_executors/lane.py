@@ -41,8 +41,11 @@ class Ticket(Generic[T]):
     def result(self) -> T:
         """What came of it, once it is done: its result, or the error that it raised."""
         error, self._error = self._error, None
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # or its frames would keep it, and it them
         return self._result  # type: ignore[return-value]  # None only where T allows it
 
 

@@ -15,8 +15,9 @@ from typing import Final
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from reshard_executors.agreement import not_met
+from reshard_executors.signs import first_sign
 from reshard_executors.spelling import spell_ranks
-from reshard_executors.watch import RANKS_PER_BEAT, first_sign
+from reshard_executors.watch import RANKS_PER_BEAT
 from reshard_planner.errors import ExecutionError
 
 FIRST_PAUSE_S: Final = 0.005

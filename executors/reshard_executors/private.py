@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 
-from reshard_executors.agreement import Agreement, agree, meeting_to, not_met, reason
+from reshard_executors.agreement import LONGEST, Agreement, agree, meeting_to, not_met, reason
 from reshard_executors.belongings import RELEASE_S, Belongings
 from reshard_executors.groups import (
     backend_of,
@@ -30,8 +30,9 @@ from reshard_executors.groups import (
 )
 from reshard_executors.lane import Lane, Ticket
 from reshard_executors.meeting import MAKE, meet, refuse
+from reshard_executors.signs import DEAD, LEFT
 from reshard_executors.spelling import spell_ranks_have
-from reshard_executors.watch import DEAD, LEFT, PAUSE_S, Watch
+from reshard_executors.watch import PAUSE_S, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
 T = TypeVar("T")
@@ -43,8 +44,7 @@ TICK_S: Final = 0.2
 """How often a waiting caller looks at the watch, in seconds."""
 
 SHORTEST: Final = timedelta(milliseconds=1)
-LONGEST: Final = timedelta(days=7)
-"""Least and most that a timeout may be."""
+"""Least that a timeout may be: backends count in milliseconds."""
 
 OVERDUE_S: Final = 1.0
 """How much longer than the timeout a caller waits, so that the backend may say itself what timed out."""
@@ -233,7 +233,12 @@ class PrivateGroup:
         watch: Watch,
     ) -> T:
         """Do something in the lane; once that has ended well, nothing is waited for."""
-        result = work(group, waiting)
+        try:
+            result = work(group, waiting)
+        except InputError:  # which all ranks agree on: the group lives on
+            waiting.begin(str)
+            watch.end()
+            raise
         waiting.begin(str)
         watch.end()
         return result
@@ -311,24 +316,24 @@ class PrivateGroup:
                 self._held.interrupt()
                 if suspects is None:
                     suspects = watch.names if first is None else ()
-                gone = watch.find_gone(suspects)
-                if str(gone) and str(gone) not in "; ".join(said):
-                    said.append(str(gone))
+                found = watch.find_lost(suspects)
+                if str(found) and str(found) not in "; ".join(said):
+                    said.append(str(found))
                 lost = watch.lost
                 said += [each for each in watch.store_trouble if each not in text]
         finally:
             self._die("; ".join(said), DEAD)
         return ExecutionError("; ".join(said), lost=lost)
 
-    def abort(self, why: str, *, gone: bool = False) -> None:
+    def abort(self, why: str, *, leaves: bool = False) -> None:
         """Die, and tell the other ranks why. Nothing happens if the group is dead or closed.
 
         Args:
             why: said to the others.
-            gone: whether this rank does not come back, so that the others count it as lost.
+            leaves: whether this rank does not come back, so that the others count it as lost.
         """
         if not self._closed:
-            self._leave(why, LEFT if gone else DEAD)
+            self._leave(why, LEFT if leaves else DEAD)
 
     def _leave(self, why: str, last_sign: bytes) -> None:
         try:

@@ -107,15 +107,19 @@ class Resharder:
         prepared: Running | ReshardError
         members = group.members if isinstance(group, PrivateGroup) else members_of(group)
         played: Sequence[int] = members
-        with contextlib.suppress(InputError):  # which all ranks are told of once they have met
+        wrong: InputError | None = None
+        try:
             played = played_ranks(plan, ranks, members)
+        except InputError as error:  # which all ranks are told of once they have met
+            wrong = error
         self._group = (
             group if isinstance(group, PrivateGroup) else PrivateGroup(group, timeout, lost_after, played)
         )
         self._whom = Whom(played, ())
         try:
             try:
-                played = played_ranks(plan, ranks, members)
+                if wrong is not None:
+                    raise wrong
                 where = usable_device(device, self._group.device)
                 prepared = Running.of(plan, played, self._group.position, where, shadow, checksums, profile)
                 known = Versions(prepared.program.destinations, versions, latest_version)
@@ -318,7 +322,7 @@ class Resharder:
         if self._refit is not None or not told:
             said = "" if self._failure == type(error).__name__ else f": {self._failure}"
             leaves = not isinstance(error, Exception)  # but by Ctrl-C, or the end of its process
-            self._group.abort(f"it was ended by {type(error).__name__}{said}", gone=leaves)
+            self._group.abort(f"it was ended by {type(error).__name__}{said}", leaves=leaves)
         elif not self._borrowed:
             self._group.close()
         self._running = self._refit = None
@@ -333,11 +337,14 @@ class Resharder:
         """
         if self._group.foreign:
             return
-        if self._refit is not None:
-            self._refit.wait()
-        self._running = None
-        if not self._borrowed:
-            self._group.close()
+        refit = self._refit
+        try:
+            if refit is not None:
+                refit.wait()
+        finally:
+            self._running = None
+            if not self._borrowed:
+                self._group.close()
 
     def __enter__(self) -> Self:
         return self

@@ -152,8 +152,10 @@ def within(patience_s: float, work: Callable[[], T]) -> T:
         TimeoutError: if it has not ended after some seconds.
     """
     lane = Lane("reshard store")
-    ticket = lane.ask(work)
-    lane.close()
+    try:
+        ticket = lane.ask(work)
+    finally:
+        lane.close()
     if not ticket.done(patience_s):
         raise TimeoutError
     return ticket.result()

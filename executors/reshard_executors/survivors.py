@@ -11,9 +11,8 @@ from typing import Final, NamedTuple
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from reshard_executors.agreement import not_met, reason
+from reshard_executors.agreement import LONGEST, not_met, reason
 from reshard_executors.arguments import as_integer
-from reshard_executors.private import LONGEST
 from reshard_executors.resharder import DEFAULT_TIMEOUT
 from reshard_executors.spelling import spell_ranks
 from reshard_executors.store import within

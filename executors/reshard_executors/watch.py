@@ -13,10 +13,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from torch._C._distributed_c10d import Store
 
+from reshard_executors.signs import (
+    DEAD,
+    FAILED,
+    LEFT,
+    MOVING,
+    SILENCE,
+    STORE_GONE,
+    Lost,
+    lost_key,
+    sign_key,
+)
 from reshard_executors.spelling import spell_ranks_have
 from reshard_executors.threads import Helper
 
@@ -55,40 +66,6 @@ SILENT_BEATS: Final = 3
 DOUBT_BEATS: Final = 6
 """For so many beats at most a rank waits for what others say of those that are silent, and have no failed
 connection to it: such a rank may live, and be held up."""
-
-FAILED: Final = "failed"
-MOVING: Final = "moving"
-"""Keys in the store: the first failure, and who went forward last."""
-
-SILENCE: Final = "given no sign of life"
-STORE_GONE: Final = (
-    "the store of the process group is gone, and with it the process that keeps it,"
-    " which is rank 0 of the world unless the launcher does"
-)
-"""What is said of ranks, and of the store."""
-
-LEFT: Final = b"left"
-DEAD: Final = b"dead"
-"""The last sign of a rank that leaves of its own, and that of one whose group has failed."""
-
-
-class Gone(NamedTuple):
-    """Names of ranks that are no longer in the group.
-
-    Attributes:
-        silent: those that have stopped giving signs of life.
-        left: those that have left of their own.
-    """
-
-    silent: list[int]
-    left: list[int]
-
-    def __str__(self) -> str:
-        """What is said of them; empty if there are none."""
-        said = [f"{spell_ranks_have(self.silent)} {SILENCE}"] if self.silent else []
-        if self.left:
-            said.append(f"{spell_ranks_have(self.left)} left the group")
-        return "; ".join(said)
 
 
 @dataclass(slots=True)
@@ -148,6 +125,7 @@ class Watch:
         self._names: Sequence[int] = range(size)
         self._last_sign = LEFT
         self._lost: set[int] = set()
+        self._read_at = time.monotonic()
         self._thread = Helper("reshard watch", self._live)
 
     def begin(self, names: Sequence[int], peers: Sequence[int], *, met: bool) -> None:
@@ -162,6 +140,8 @@ class Watch:
         self._names, self._calls, self._met = names, self._calls + 1, met
         if not self._failed:  # what was thought of ranks in the last call says nothing of this one
             self._trouble, self._mute = None, False
+            self._lost.clear()
+        self._read_at = now
         self._began_at = self._moved_at = self._looked_at = self._asked_at = now
         ring = [(self._position + step) % self._size for step in range(1, RING + 1)]
         wanted = range(self._size) if self._size <= WATCH_ALL else {*peers, *ring}
@@ -200,11 +180,6 @@ class Watch:
         return self._trouble
 
     @property
-    def gone(self) -> bool:
-        """Whether the store is gone."""
-        return self._gone_at is not None
-
-    @property
     def behind(self) -> list[int]:
         """Names of watched ranks that had the time to begin the call that this one is in, and have not."""
         if self._met or time.monotonic() < self._began_at + BEATS_TO_LOSE * self._beat_s:
@@ -224,7 +199,7 @@ class Watch:
     @property
     def lost(self) -> list[int]:
         """Names of watched ranks that have been found to be no longer in the group."""
-        return sorted(self._lost)
+        return sorted(self._names[position] for position in self._lost)
 
     @property
     def names(self) -> Sequence[int]:
@@ -238,7 +213,7 @@ class Watch:
             return [STORE_GONE]
         return ["the store of the process group does not answer"] if self._mute else []
 
-    def find_gone(self, suspects: Sequence[int]) -> Gone:
+    def find_lost(self, suspects: Sequence[int]) -> Lost:
         """Find the watched ranks that are no longer in the group, and tell the others; takes a few beats.
 
         A rank that lives goes on for that long after a failure, and says how it leaves.
@@ -259,18 +234,17 @@ class Watch:
             left |= {position for position, sign in now.items() if sign == LEFT}
             silent = {position for position in silent if now.get(position) == begin[position]}
             found = silent & suspected if beats >= SILENT_BEATS else set()
-            found |= set(self._ask(partial(self._find_lost, sorted(silent - suspected))) or ())
+            found |= set(self._ask(partial(self._said_lost, sorted(silent - suspected))) or ())
             for position in found:
-                self._ask(partial(self._store.set, _lost_key(position), ""))
+                self._ask(partial(self._store.set, lost_key(position), ""))
             lost |= found
             silent -= found
-        gone = Gone(*(sorted(self._names[position] for position in each) for each in (lost, left)))
-        self._lost.update(*gone)
-        return gone
+        self._lost |= lost | left
+        return Lost(*(sorted(self._names[position] for position in each) for each in (lost, left)))
 
-    def _find_lost(self, positions: Sequence[int]) -> list[int]:
+    def _said_lost(self, positions: Sequence[int]) -> list[int]:
         """Those of some ranks that others have found to be lost."""
-        return [position for position in positions if self._store.check([_lost_key(position)])]
+        return [position for position in positions if self._store.check([lost_key(position)])]
 
     def _signs(self, watched: Sequence[int]) -> list[tuple[int, bytes]]:
         """Signs of life as they are in the store now; none if it does not answer."""
@@ -303,11 +277,11 @@ class Watch:
                 request = self._requests.get(timeout=max(0.0, due - time.monotonic()))
             except Empty:
                 beats += 1
-                due += self._beat_s
+                due = max(due, time.monotonic()) + self._beat_s
                 self._guarded(partial(self._beat, beats))
                 continue
             if request is None:
-                self._guarded(partial(self._store.set, _key(self._position), self._last_sign.decode()))
+                self._guarded(partial(self._store.set, sign_key(self._position), self._last_sign.decode()))
                 return
             self._guarded(request.run)
             request.done.set()
@@ -326,12 +300,12 @@ class Watch:
         return said.decode(errors="replace")
 
     def _read(self, watched: Sequence[int]) -> list[bytes]:
-        found: list[bytes] = self._store.multi_get(list(map(_key, watched)))
+        found: list[bytes] = self._store.multi_get(list(map(sign_key, watched)))
         return found
 
     def _beat(self, beats: int) -> None:
         watched = self._watched
-        self._store.set(_key(self._position), f"{beats} {self._calls}")
+        self._store.set(sign_key(self._position), f"{beats} {self._calls}")
         if self._moves != self._told_moves:
             self._told_moves = self._moves
             self._store.set(MOVING, f"{self._position} {self._moves}")
@@ -345,8 +319,10 @@ class Watch:
 
     def _look(self, watched: Sequence[int]) -> None:
         call, seen_of, names = self._calls, self._seen, self._names
-        signs = self._store.multi_get([*map(_key, watched), MOVING])
+        signs = self._store.multi_get([*map(sign_key, watched), MOVING])
         now = time.monotonic()
+        late = now > self._read_at + self._beat_s + PAUSE_S  # this process was stopped, others may have been
+        self._read_at = now
         if signs[-1] != self._moving:
             self._moving, self._moved_at = signs[-1], now
         lost: list[tuple[int, float]] = []
@@ -356,6 +332,8 @@ class Watch:
             seen = seen_of.get(position)
             if seen is None:  # another call has begun meanwhile
                 return
+            if late:
+                seen.at = now
             if sign != seen.sign:
                 seen.sign, seen.at = sign, now
                 seen.calls = call if sign in {LEFT, DEAD} else int(sign.split()[1])
@@ -363,36 +341,22 @@ class Watch:
             silent_s = now - seen.at
             if sign in {LEFT, DEAD}:
                 if silent_s > STORE_GRACE_S:
-                    (left if sign == LEFT else dead).append(names[position])
+                    (left if sign == LEFT else dead).append(position)
                 continue
             patience_s = self._lost_after_s * (1 if self._met or seen.calls >= call else IDLE_PATIENCE)
             if silent_s > patience_s:
                 lost.append((position, silent_s))
         trouble = None
         if left:
-            trouble = str(Gone([], left))
+            trouble = str(Lost([], [names[position] for position in left]))
         elif dead:
-            trouble = f"{spell_ranks_have(dead)} failed"
+            trouble = f"{spell_ranks_have([names[position] for position in dead])} failed"
         elif lost:
             longest_s = max(silent_s for _, silent_s in lost)
             silent = [names[position] for position, _ in lost]
             trouble = f"{spell_ranks_have(silent)} {SILENCE} for {longest_s:.0f} s"
         if trouble is not None and self._calls == call and self._watched:
-            self._lost.update(left, (names[position] for position, _ in lost))
+            self._lost.update(left, (position for position, _ in lost))
             self._trouble = trouble
             for position, _ in lost:
-                self._store.set(_lost_key(position), "")
-
-
-def first_sign(store: Store, position: int) -> None:
-    """Write what the other ranks will read, before they all meet: reading waits for what is not there."""
-    store.set(_key(position), "0 0")
-    store.set(MOVING, "")
-
-
-def _lost_key(position: int) -> str:
-    return f"lost {position}"
-
-
-def _key(position: int) -> str:
-    return f"life of {position}"
+                self._store.set(lost_key(position), "")

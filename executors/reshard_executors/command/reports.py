@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from reshard_planner.ir.plan import Plan
@@ -97,6 +98,13 @@ class Tally:
     rank: int = 0
     repeats: list[Repeat] = field(default_factory=list)
     difference: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> Plan | None:
+        """The plan, for the one who asks first, and who tells the figures therefore; None for all others."""
+        with self._lock:
+            plan, self.plan = self.plan, None
+            return plan
 
     def report(self, plan: Plan, timeline: Timeline | None = None) -> RankReport:
         """All of it, given what is run, and what the rank did in the last run."""

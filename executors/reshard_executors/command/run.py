@@ -129,9 +129,7 @@ def run(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             tally,
         )
 
-    parting = Parting(
-        info.local_rank == 0, partial(_patience_s, info, tally), partial(_leave, info, tally)
-    )
+    parting = Parting(info.local_rank == 0, partial(_patience_s, info, tally), partial(_leave, info, tally))
     try:
         return supervise(work, progress, parting)
     except (CommandError, ReshardError):
@@ -162,9 +160,10 @@ def _leave(info: RankInfo, tally: Tally, why: str) -> float:
 
 def _print_partial(arguments: argparse.Namespace, tally: Tally) -> None:
     """Print what this rank has measured, where the summary of all has not been."""
-    if tally.plan is None or not tally.repeats:
+    plan = tally.take()
+    if plan is None or not tally.repeats:
         return
-    summary = Summary.of(tally.plan, [tally.report(tally.plan)], checked=arguments.check)
+    summary = Summary.of(plan, [tally.report(plan)], checked=arguments.check)
     with suppress(PrintError):  # what went wrong before is told
         if arguments.json:
             print_json(partial_dict(summary, arguments.repeat))
@@ -209,7 +208,8 @@ def _conclude(
 ) -> int:
     """Print the summary, and write the profile; on rank 0."""
     progress.end()
-    tally.plan = None  # its figures are told with those of all ranks
+    if tally.take() is None:  # after a signal what this rank has measured has been told
+        return DONE
     summary = Summary.of(plan, reports, checked=arguments.check)
     code = DONE if summary.first_error is None else FAILED
     problem = None

@@ -38,7 +38,8 @@ def start() -> NoReturn:
     except BaseException:  # noqa: BLE001 - a fault of this program, shown as Python shows it
         sys.excepthook(*sys.exc_info())
         code = FAILED
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in EARLY:
+        signal.signal(number, signal.SIG_IGN)
     belongings = sys.modules.get("reshard_executors.belongings")
     if belongings is not None and code in {INTERRUPTED, TERMINATED}:  # made since the signal came
         belongings.leave_all(f"it was {EARLY[signal.SIGINT if code == INTERRUPTED else signal.SIGTERM][1]}")

@@ -38,7 +38,8 @@ def hearing_sigterm() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is stop:  # and not ignored meanwhile
+            signal.signal(signal.SIGTERM, before)
 
 
 def _hear_no_more() -> None:
@@ -100,10 +101,10 @@ def supervise(work: Callable[[], T], progress: Progress, parting: Parting) -> T:
         cause, speaks = "", parting.speaks
         if ticket.done(parting.patience_s(stop)):
             try:
-                ticket.result()
+                return ticket.result()  # it has ended well all the same
             except (ReshardError, CommandError) as error:
                 cause, speaks = f"; before that: {error}", True
-        text = f"{said} at: {progress.stage}{cause}"
+        text = said + (f" at: {progress.stage}" if progress.stage else "") + cause
         stay_s = parting.leave(f"it was {said}")
         code = INTERRUPTED if interrupted else TERMINATED
         raise CommandError(code, text, speaks=speaks, stay_s=stay_s or None) from None

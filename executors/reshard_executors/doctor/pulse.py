@@ -19,6 +19,9 @@ BEAT_S: Final = 1.0
 LOST_AFTER_S: Final = 10.0
 """A rank without a sign of life for so long is lost: imports and drivers may hold Python up for seconds."""
 
+PAUSE_S: Final = 2.0
+"""Others are looked at far more often than this."""
+
 SAY_S: Final = 1.0
 """How long it may take to tell others why this rank ends."""
 
@@ -47,7 +50,7 @@ class Pulse:
         self._rank = rank
         self._closed = threading.Event()
         self._seen: dict[int, tuple[bytes, float]] = {}
-        self._look_at = 0.0
+        self._look_at = time.monotonic()
         threading.Thread(target=self._beat, name="doctor pulse", daemon=True).start()
 
     def _beat(self) -> None:
@@ -71,6 +74,7 @@ class Pulse:
         now = time.monotonic()
         if now < self._look_at:
             return {}
+        stopped = now > self._look_at + PAUSE_S  # this process was, and others may have been
         self._look_at = now + BEAT_S
         ranks = tuple(ranks)
         found: dict[int, str] = {}
@@ -78,10 +82,10 @@ class Pulse:
             said = [rank for rank in ranks if self._store.check([_last_word(rank)])]
             found = {rank: self._store.get(_last_word(rank)).decode(errors="replace") for rank in said}
         for rank in ranks:
-            if rank not in found and self._store.check([_key(rank)]):
+            if rank != self._rank and rank not in found and self._store.check([_key(rank)]):
                 sign = self._store.get(_key(rank))
                 before, since = self._seen.get(rank, (b"", now))
-                self._seen[rank] = (sign, now if sign != before else since)
+                self._seen[rank] = (sign, now if stopped or sign != before else since)
                 if now - self._seen[rank][1] > LOST_AFTER_S:
                     found[rank] = f"it has given no sign of life for {LOST_AFTER_S:g} s"
         return found
