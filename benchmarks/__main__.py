@@ -182,6 +182,7 @@ def report(records: Sequence[Record]) -> str:
         tables = (
             table.plan_table(mine),
             table.file_table(mine),
+            table.predict_table(mine),
             table.m2n_table(mine),
             table.peer_table(mine),
         )

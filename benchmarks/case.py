@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Literal
 
 import reshard_planner as rp
 from benchmarks.goals import Goals
@@ -39,6 +40,7 @@ class Case:
         peers: whether torch's and other planners are measured on it.
         program: whether saving the plan and reading one rank's program are measured.
         gpus: ranks of the spec, for fits over size.
+        predict: how its run is predicted: not at all, in windows of the default length, or also exactly.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Case:
     peers: bool = False
     program: bool = False
     gpus: int = 0
+    predict: Literal["no", "windows", "both"] = "no"
 
 
 def layout(first: int, sizes: Sequence[int], placements: Sequence[str]) -> rp.Layout:

@@ -22,6 +22,8 @@ class Goals:
         most_checked_s: the same and one run of ``verify``.
         most_peak_nbytes: largest resident memory of the process.
         most_program_s: time to read one rank's program from the plan file.
+        most_predict_s: time to predict a run of the plan.
+        most_predict_error: relative difference of a prediction in windows from the exact one.
     """
 
     most_nic_ratio: float | None = None
@@ -31,6 +33,8 @@ class Goals:
     most_checked_s: float | None = None
     most_peak_nbytes: int | None = None
     most_program_s: float | None = None
+    most_predict_s: float | None = None
+    most_predict_error: float | None = None
 
     def of_the_plan(self) -> Goals:
         """Those that are the same on every machine."""
@@ -50,6 +54,8 @@ def find_missed(goals: Goals, record: Record) -> list[str]:
         ("compile and verify", checked_s, goals.most_checked_s, format_s),
         ("peak memory", record.peak_nbytes, goals.most_peak_nbytes, format_nbytes),
         ("one rank's program", record.program_s, goals.most_program_s, format_s),
+        ("prediction", record.predict_s, goals.most_predict_s, format_s),
+        ("error of the prediction", record.predict_error, goals.most_predict_error, "{:.5f}".format),
     )
     return [
         f"{what}: {show(value)}, at most {show(most)} expected"

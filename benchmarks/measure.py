@@ -19,6 +19,8 @@ from benchmarks.goals import find_missed
 from benchmarks.record import Record, ratio
 from reshard_planner.errors import ReshardError
 from reshard_planner.ir.forms import read_program
+from reshard_planner.simulate import predict
+from reshard_planner.simulate.predict import TOLERANCE
 from reshard_planner.topology.model import NIC_LINK
 
 LONG_S = 5.0
@@ -86,6 +88,9 @@ def measure(case: Case, repeat: int, tell: Tell) -> Record:
         if case.program:
             begin("file")
             _measure_file(plan, record)
+        if case.predict != "no":
+            begin("predict")
+            _predict(plan, record, exactly=case.predict == "both")
         record.status = "ok"
     except ReshardError as error:
         record.reason = f"{at}: {error}"
@@ -200,3 +205,16 @@ def _measure_file(plan: rp.Plan, record: Record) -> None:
         started = perf_counter()
         read_program(path, rank)
         record.program_s = perf_counter() - started
+
+
+def _predict(plan: rp.Plan, record: Record, *, exactly: bool) -> None:
+    started = perf_counter()
+    found = predict(plan, tolerance=TOLERANCE)
+    record.predict_s = perf_counter() - started
+    record.predicted_s = found.elapsed_s
+    record.predicted_ratio = ratio(found.elapsed_s, plan.certificate.bound.time_s)
+    if exactly:
+        started = perf_counter()
+        exact = predict(plan, tolerance=0.0)
+        record.exact_predict_s = perf_counter() - started
+        record.predict_error = abs(found.elapsed_s / exact.elapsed_s - 1)

@@ -62,6 +62,11 @@ class Record:
         file_nbytes: size of the plan file.
         save_s: time to write it.
         program_s: time to read one rank's program from it.
+        predict_s: time to predict a run of the plan in windows of the default length.
+        predicted_s: time of the run that is predicted, with efficiency and latency of the topology.
+        predicted_ratio: the same over T*.
+        exact_predict_s: time to predict the run exactly.
+        predict_error: relative difference of the two predictions.
         m2n: figures of NCCL M2N, as ``mode``, ``payload_ratio`` and ``nic_ratio``; not measured here.
         peers: other planners on this case; see :class:`PeerRecord`.
     """
@@ -116,6 +121,11 @@ class Record:
     file_nbytes: int | None = None
     save_s: float | None = None
     program_s: float | None = None
+    predict_s: float | None = None
+    predicted_s: float | None = None
+    predicted_ratio: float | None = None
+    exact_predict_s: float | None = None
+    predict_error: float | None = None
     m2n: list[dict[str, Any]] = field(default_factory=list)
     peers: list[PeerRecord] = field(default_factory=list)
 

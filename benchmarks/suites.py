@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from benchmarks import cases, m2n, models, moe, whole
+from benchmarks import cases, m2n, models, moe, simulated, whole
 from benchmarks.case import Case
 
 
@@ -26,6 +26,7 @@ SUITES: dict[str, Callable[[], Iterable[Case]]] = {
     "whole": whole.whole_cases,
     "scale": _scale,
     "growth": moe.growth_cases,
+    "simulate": simulated.simulated_cases,
 }
 """Suites in the order in which ``all`` runs them."""
 
@@ -37,6 +38,7 @@ ABOUT = {
     "whole": "whole models from configurations, between buffers of Megatron and of vLLM",
     "scale": "thousands of GPUs",
     "growth": "one model from 256 to 6144 GPUs, with the exponent of compile time",
+    "simulate": "predicted runs of whole models, in windows and exactly",
 }
 """One line per suite."""
 

@@ -77,6 +77,26 @@ def file_table(records: Sequence[Record]) -> str:
     return align([("case", "plan file", "save", "one rank's program"), *rows]) if rows else ""
 
 
+def predict_table(records: Sequence[Record]) -> str:
+    """Predicted runs, for the cases that have some; empty without any."""
+    rows = [
+        (
+            record.case.partition("/")[2],
+            str(record.gpus),
+            count(record.messages),
+            seconds(record.predicted_s),
+            times(record.predicted_ratio),
+            seconds(record.predict_s),
+            seconds(record.exact_predict_s),
+            NONE if record.predict_error is None else f"{record.predict_error:.5f}",
+        )
+        for record in records
+        if record.predict_s is not None
+    ]
+    header = ("case", "GPUs", "messages", "predicted", "x T*", "takes", "exactly", "error")
+    return align([header, *rows]) if rows else ""
+
+
 def m2n_table(records: Sequence[Record]) -> str:
     """Our ratios beside those of NCCL M2N; empty without any."""
     rows = []

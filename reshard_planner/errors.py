@@ -26,7 +26,6 @@ ReshardError
     +-- ContentsError          destinations have other contents than the sources, as checksums show
 """
 
-
 from __future__ import annotations
 
 from collections.abc import Iterable

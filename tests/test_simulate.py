@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from _plans import sample_plans
+from by_hand import by_hand
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import specs, topologies
@@ -24,9 +25,7 @@ from reshard_planner.simulate import (
     Costs,
     LinkCosts,
     Measurement,
-    Messages,
     Prediction,
-    RankSlots,
     Workload,
     fit_costs,
     predict,
@@ -456,30 +455,6 @@ def test_small_steps_through_any_messages_come_to_the_same(data, costs, lag):
 
 RATE = 1000
 SLOW_NVLINK = Link(4 * RATE, 1.0, 0.25)
-
-
-def by_hand(
-    messages: list[tuple[int, int, int, Medium, int]],
-    lag: int = 2,
-    host_nbytes: dict[tuple[int, int], tuple[int, int, int]] | None = None,
-) -> Workload:
-    """Messages as (slot, src, dst, medium, nbytes), and bytes copied, packed and unpacked by (rank, slot)."""
-    given_nbytes = host_nbytes or {}
-    messages = sorted(messages)
-    rows = sorted(
-        {(rank, slot) for slot, src, dst, _, _ in messages for rank in (src, dst)} | set(given_nbytes)
-    )
-    posted = [sum(slot == at and rank in ends for at, *ends, _, _ in messages) for rank, slot in rows]
-    table = np.array([(*row, *given_nbytes.get(row, (0, 0, 0))) for row in rows], dtype=np.int64)
-    slot, src, dst, medium, nbytes = np.array(messages, dtype=np.int64).reshape(-1, 5).T.copy()
-    return Workload(
-        tuple(range(max(rank for rank, _ in rows) + 1)),
-        lag,
-        Messages(src, dst, slot, medium, nbytes),
-        RankSlots(*table.T.copy(), np.array(posted, dtype=np.int64)),
-        np.array([rows.index((rank, at)) for at, rank, *_ in messages], dtype=np.int64),
-        np.array([rows.index((rank, at)) for at, _, rank, *_ in messages], dtype=np.int64),
-    )
 
 
 def hosts(count: int, latency_s: float = 0.0, gpus: int = 1) -> rp.Topology:

@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 
 from reshard_executors.agreement import HOSTS, meeting_to, not_met
-from reshard_executors.private import PrivateGroup, Waiting
+from reshard_executors.private import PrivateGroup
 from reshard_executors.resharder import Resharder
 from reshard_executors.sharing import CALLS, Facts, Sharing
+from reshard_executors.waiting import Waiting
 from reshard_planner.errors import InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import TensorSpec

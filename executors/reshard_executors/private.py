@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -32,6 +32,7 @@ from reshard_executors.lane import Lane, Ticket
 from reshard_executors.meeting import MAKE, meet, refuse
 from reshard_executors.signs import DEAD, LEFT
 from reshard_executors.spelling import spell_ranks_have
+from reshard_executors.waiting import Waiting, Whom
 from reshard_executors.watch import PAUSE_S, Watch
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
@@ -58,54 +59,6 @@ FORKED: Final = (
 
 CLOSED: Final = "this rank has closed the process group"
 """What is said where another thread closes a group in use."""
-
-
-class Whom(NamedTuple):
-    """Whom a call waits for.
-
-    Attributes:
-        names: what each rank of the group is called in messages.
-        peers: positions of those that it depends on most.
-        met: whether all ranks have met just before.
-    """
-
-    names: Sequence[int]
-    peers: Sequence[int]
-    met: bool = False
-
-
-class Waiting:
-    """What the lane waits for at the moment: written by the lane, read by callers."""
-
-    def __init__(self, held: Belongings) -> None:
-        """Wait for nothing."""
-        self._held = held
-        self._say: Callable[[], str] = str
-        self._since = time.monotonic()
-        self._for_all = False
-
-    def begin(self, say: Callable[[], str], *, for_all: bool = False) -> None:
-        """Begin to wait for something else.
-
-        Args:
-            say: says for what, as what goes before the reason where it fails.
-            for_all: whether it takes as long as any rank goes forward.
-        """
-        self._say, self._for_all = say, for_all
-        self._since = time.monotonic()
-        if self._held.watch is not None:
-            self._held.watch.move()
-
-    @property
-    def text(self) -> str:
-        """What is waited for."""
-        return self._say()
-
-    @property
-    def since(self) -> float:
-        """When it began, or, waiting for all ranks, when one was last seen to go forward; monotonic."""
-        watch = self._held.watch
-        return max(self._since, watch.moved_at) if self._for_all and watch is not None else self._since
 
 
 class PrivateGroup:

@@ -20,11 +20,12 @@ from reshard_executors.arguments import names_of, played_ranks, usable_device
 from reshard_executors.binding import LocalTensors
 from reshard_executors.groups import members_of
 from reshard_executors.lane import Ticket
-from reshard_executors.private import FORKED, PrivateGroup, Waiting, Whom
+from reshard_executors.private import FORKED, PrivateGroup
 from reshard_executors.rank import BoundRun
 from reshard_executors.record import Outcome, Refit, RunRecord
 from reshard_executors.running import Running, check_contents
 from reshard_executors.versions import Version, Versions, next_version, version_of
+from reshard_executors.waiting import Waiting, Whom
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 from reshard_planner.ir.plan import Plan
 

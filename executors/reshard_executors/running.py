@@ -13,12 +13,12 @@ import torch.distributed as dist
 
 from reshard_executors.agreement import HOSTS, add_up, agree_on_hosts, not_met, reason
 from reshard_executors.checksums import Checksums
-from reshard_executors.private import Waiting
 from reshard_executors.rank import BoundRun, RankProgram
 from reshard_executors.record import Outcome, RunRecord
 from reshard_executors.recorder import Recorder
 from reshard_executors.shadow import Shadow
 from reshard_executors.spelling import spell_names
+from reshard_executors.waiting import Waiting
 from reshard_planner.errors import ContentsError, ExecutionError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.spec import ReshardSpec

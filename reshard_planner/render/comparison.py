@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.text import align, format_nbytes, format_s
@@ -19,23 +20,48 @@ HEADER = (
     "x bound",
     "staging",
     "messages",
+    "predicted",
+    "x T*",
+    "speedup",
 )
 
 UPLINK = HEADER.index("busiest uplink")
 """The column that only specs with pods have."""
 
+PREDICTIONS = 3
+"""Last columns, which only predicted plans have."""
 
-def comparison_table(plans: Sequence[Plan]) -> str:
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What is predicted for one plan.
+
+    Attributes:
+        elapsed_s: time of a run, in seconds; None without a prediction.
+        bound_ratio: how many times the bound that is; None where the bound is 0.
+        speedup: how many times faster it is than gather-broadcast; None where that has no prediction.
+    """
+
+    elapsed_s: float | None
+    bound_ratio: float | None
+    speedup: float | None
+
+
+def comparison_table(plans: Sequence[Plan], predicted: Sequence[Predicted] = ()) -> str:
     """A table with a row per plan, under the payload minimum and the bound that hold for all of them.
 
-    Uplinks have a column where the topology has pods.
+    Uplinks have a column where the topology has pods, predictions where there are some.
 
     Args:
         plans: plans of the same spec, at least one.
+        predicted: what is predicted for each of them; nothing for none of them.
     """
     first, uplinks = plans[0].certificate, bool(plans[0].spec.topology.pods)
     least, bound = first.payload.minimum_network_nbytes, first.bound
-    rows = [HEADER, *(_row(plan) for plan in plans)]
+    if predicted:
+        rows = [HEADER, *(_row(*pair) for pair in zip(plans, predicted, strict=True))]
+    else:
+        rows = [HEADER[:-PREDICTIONS], *(_row(plan, None) for plan in plans)]
     if not uplinks:
         rows = [row[:UPLINK] + row[UPLINK + 1 :] for row in rows]
     head = (
@@ -45,7 +71,7 @@ def comparison_table(plans: Sequence[Plan]) -> str:
     return f"{head}\n{align(rows)}"
 
 
-def _row(plan: Plan) -> tuple[str, ...]:
+def _row(plan: Plan, predicted: Predicted | None) -> tuple[str, ...]:
     certificate = plan.certificate
     payload, nic, nvlink = certificate.payload, certificate.busiest_nic, certificate.busiest_nvlink
     uplink = certificate.busiest_uplink
@@ -62,6 +88,15 @@ def _row(plan: Plan) -> tuple[str, ...]:
         _ratio(max(nic.time_s, nvlink.time_s, uplink.time_s), certificate.bound.time_s),
         format_nbytes(certificate.staging_nbytes),
         str(certificate.schedule.messages),
+        *(_predicted(predicted) if predicted else ()),
+    )
+
+
+def _predicted(found: Predicted) -> tuple[str, str, str]:
+    return (
+        "-" if found.elapsed_s is None else format_s(found.elapsed_s),
+        "-" if found.bound_ratio is None else f"{found.bound_ratio:.2f}",
+        "-" if found.speedup is None else f"{found.speedup:.2f}",
     )
 
 

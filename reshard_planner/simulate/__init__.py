@@ -2,9 +2,11 @@
 
 from reshard_planner.simulate.costs import Costs, LinkCosts, with_link_costs
 from reshard_planner.simulate.emulated import EMULATED_COSTS
+from reshard_planner.simulate.events import timeline_of
 from reshard_planner.simulate.fit import Fit, Measurement, fit_costs
+from reshard_planner.simulate.phases import phases_by_pattern
 from reshard_planner.simulate.predict import predict, predict_workload
-from reshard_planner.simulate.values import Intervals, PortUse, Prediction
+from reshard_planner.simulate.values import Intervals, PortUse, Prediction, SlotTimes, Spent
 from reshard_planner.simulate.workload import Messages, RankSlots, Workload
 
 __all__ = [
@@ -18,9 +20,13 @@ __all__ = [
     "PortUse",
     "Prediction",
     "RankSlots",
+    "SlotTimes",
+    "Spent",
     "Workload",
     "fit_costs",
+    "phases_by_pattern",
     "predict",
     "predict_workload",
+    "timeline_of",
     "with_link_costs",
 ]

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import heappop, heappush
-from itertools import pairwise
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
-from reshard_planner.schedule.values import BUFFERS_PER_DIRECTION
+from reshard_planner.progress import Progress, silent
 from reshard_planner.simulate.costs import FREE, Costs
-from reshard_planner.simulate.fair import ranked_rates
+from reshard_planner.simulate.engine import Engine
+from reshard_planner.simulate.joined import joined
 from reshard_planner.simulate.paths import Paths
-from reshard_planner.simulate.values import Intervals, PortUse, Prediction
+from reshard_planner.simulate.phases import phase_workloads
+from reshard_planner.simulate.values import Intervals, PortUse, Prediction, SlotTimes
 from reshard_planner.simulate.workload import Workload
 from reshard_planner.topology import Topology
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
-POSTED, STARTED, UNPACKED = range(3)
-"""Events: a rank has posted all messages of a slot, a message begins to flow, a rank has unpacked a slot."""
+EXACT_MESSAGES = 10_000
+"""Below as many messages a run is worked out exactly by default."""
 
-SAME = 1 + 1e-12
-"""Times within this factor are one: their order is rounding, and shares are computed once for all of them."""
+TOLERANCE = 2e-4
+"""Default tolerance from there on."""
+
+MAX_TOLERANCE = 0.01
+"""Largest tolerance."""
+
+REPORTED_WINDOWS = 200
+"""Windows from one report of progress to the next."""
 
 
-def predict(plan: Plan, costs: Costs = FREE, *, topology: Topology | None = None) -> Prediction:
+def predict(
+    plan: Plan,
+    costs: Costs = FREE,
+    *,
+    topology: Topology | None = None,
+    phases: Sequence[Sequence[int]] | None = None,
+    overlapped: bool = True,
+    tolerance: float | None = None,
+    progress: Progress = silent,
+) -> Prediction:
     """Predict a run of a plan, as executors run it.
 
     A rank does one thing at a time. To begin a slot it copies, packs, and posts all its messages; it begins
@@ -44,180 +59,144 @@ def predict(plan: Plan, costs: Costs = FREE, *, topology: Topology | None = None
         costs: what the ranks' own work costs.
         topology: a cluster in place of that of the plan, as with measured links; see
             :func:`reshard_planner.simulate.costs.with_link_costs`.
+        phases: positions of tensors in the spec that run together, phase by phase, all ranks waiting for
+            each other in between; by default all run together. See
+            :func:`reshard_planner.simulate.phases.phases_by_pattern`.
+        overlapped: whether ranks pack and unpack while messages are under way; if not, they pack all that
+            they send in a phase before its first message, and unpack after its last one.
+        tolerance: as for :func:`predict_workload`.
+        progress: told how far the run is.
 
     Raises:
-        VerificationError: if the plan cannot be lowered to programs, or its media contradict the topology.
+        InputError: if the tolerance is not from 0 to 0.01, or phases do not have every tensor once.
+        VerificationError: if an operation moves what its rank does not have, or media contradict the
+            topology.
         TopologyError: if a rank runs on no GPU of the topology.
-        UnsupportedError: if GPUs share some of their NICs and not others.
+        UnsupportedError: if GPUs share some of their NICs and not others, or the plan has more operations
+            than :data:`reshard_planner.simulate.workload.MAX_OPERATIONS`.
     """
-    return predict_workload(Workload.of(plan), plan.spec.topology if topology is None else topology, costs)
+    progress("workload")
+    cluster = plan.spec.topology if topology is None else topology
+    if phases is None and overlapped:
+        workload = Workload.of(plan)
+        return predict_workload(workload, cluster, costs, tolerance=tolerance, progress=progress)
+    if phases is None:
+        phases = (tuple(range(len(plan.spec.tensors))),)
+    found = []
+    names: tuple[str, ...] = ()
+    for number, phase in enumerate(phase_workloads(plan, phases, overlapped=overlapped), 1):
+        head = f"phase {number} of {len(phases)}"
+        progress(head)
+        paths = Paths.of(phase.workload, cluster)
+        names = paths.names
+        found.append(
+            (_simulate(phase.workload, paths, costs, tolerance, _within(head, progress)), phase.slots)
+        )
+    return joined(found, names, max(plan.ranks, default=-1) + 1)
 
 
-def predict_workload(workload: Workload, topology: Topology, costs: Costs = FREE) -> Prediction:
+def _within(head: str, progress: Progress) -> Progress:
+    return lambda stage: progress(f"{head}, {stage}")
+
+
+def predict_workload(
+    workload: Workload,
+    topology: Topology,
+    costs: Costs = FREE,
+    *,
+    tolerance: float | None = None,
+    progress: Progress = silent,
+) -> Prediction:
     """Predict a run of a workload; as :func:`predict`, for one plan under many costs.
 
+    Args:
+        workload: what is to be done.
+        topology: the cluster.
+        costs: what the ranks' own work costs.
+        tolerance: length of the windows within which the rates of messages change together, as a share of
+            the time that the busiest port takes for its bytes; 0 for an exact run. By default 0 below 10,000
+            messages, and :data:`TOLERANCE` from there on; docs/simulate.md has the errors that were measured.
+        progress: told how far the run is.
+
     Raises:
+        InputError: if the tolerance is not from 0 to 0.01.
         MediumError: if a message over the network comes from or goes to a rank without a NIC.
         TopologyError: if a rank runs on no GPU of the topology.
         UnsupportedError: if GPUs share some of their NICs and not others.
     """
-    paths = Paths.of(workload, topology)
-    run = _Run(workload, paths, costs)
-    run.finish()
+    return _simulate(workload, Paths.of(workload, topology), costs, tolerance, progress)
+
+
+def _simulate(
+    workload: Workload, paths: Paths, costs: Costs, tolerance: float | None, progress: Progress
+) -> Prediction:
     messages = workload.messages
+    if tolerance is None:
+        tolerance = 0.0 if len(messages) < EXACT_MESSAGES else TOLERANCE
+    if not 0 <= tolerance <= MAX_TOLERANCE:
+        raise InputError(f"tolerance is {tolerance!r}; expected a share of the time, 0 to {MAX_TOLERANCE}")
+    carried = _carried(paths, messages.nbytes)
+    used = np.flatnonzero(carried)
+    window_s = tolerance * float((carried[used] / paths.bytes_per_s[used]).max(initial=0.0))
+    run = Engine(workload, paths, costs, window_s)
+    run.start()
+    while run.next_window():
+        if run.windows % REPORTED_WINDOWS == 0:
+            progress(f"simulate, {run.arrived / len(messages):.0%}")
     elapsed_s = float(run.end_of_rank.max(initial=0.0))
     return Prediction(
         elapsed_s,
         run.end_of_rank,
-        tuple(_uses(paths, messages.nbytes, elapsed_s)),
-        Intervals(
-            messages.src,
-            messages.dst,
-            messages.slot,
-            messages.medium,
-            messages.nbytes,
-            run.start_s,
-            run.end_s,
-        ),
+        tuple(_uses(paths, carried, elapsed_s)),
+        _intervals(run),
+        _slot_times(run, costs),
+        (elapsed_s,),
     )
 
 
-def _uses(paths: Paths, nbytes: Ints, elapsed_s: float) -> Iterator[PortUse]:
-    """Bytes and utilisation of all ports that carry any."""
+def _intervals(run: Engine) -> Intervals:
+    """When messages were under way."""
+    workload, messages = run.workload, run.workload.messages
+    return Intervals(
+        messages.src,
+        messages.dst,
+        messages.slot,
+        messages.medium,
+        messages.nbytes,
+        run.posted_s[workload.sender],
+        run.posted_s[workload.receiver],
+        run.start_s,
+        np.where(run.buffered, run.start_s + run.latency_s, run.end_s),
+        run.end_s,
+    )
+
+
+def _slot_times(run: Engine, costs: Costs) -> SlotTimes:
+    """When ranks did their own work."""
+    rows = run.workload.rank_slots
+    begin_s = run.posted_s - run.begin_s
+    pack_s = begin_s + costs.slot_s
+    packed_s = pack_s + (rows.copy_nbytes + rows.pack_nbytes) * costs.pack_s_per_byte
+    return SlotTimes(
+        **{column.name: getattr(rows, column.name) for column in fields(rows)},
+        begin_s=begin_s,
+        pack_s=np.minimum(pack_s, run.posted_s),
+        packed_s=np.minimum(packed_s, run.posted_s),
+        posted_s=run.posted_s,
+        unpack_s=run.unpacked_s - run.unpack_s,
+        unpacked_s=run.unpacked_s,
+    )
+
+
+def _carried(paths: Paths, nbytes: Ints) -> Ints:
+    """Bytes over each port."""
     carried = np.zeros(len(paths.bytes_per_s), dtype=np.int64)
     np.add.at(carried, paths.ports, nbytes[:, np.newaxis])
-    for port in np.flatnonzero(carried[:-1]).tolist():
+    return carried[:-1]
+
+
+def _uses(paths: Paths, carried: Ints, elapsed_s: float) -> Iterator[PortUse]:
+    """Bytes and utilisation of all ports that carry any."""
+    for port in np.flatnonzero(carried).tolist():
         rate, total = float(paths.bytes_per_s[port]), int(carried[port])
         yield PortUse(paths.names[port], total, rate, total / rate / elapsed_s)
-
-
-def host_order(slots: Sequence[int], lag: int) -> Iterator[tuple[int, bool]]:
-    """What a rank does in turn: positions of its slots, and whether it finishes or begins them.
-
-    Args:
-        slots: numbers of its slots, ascending.
-        lag: slots between a message and one that sends on what it brought.
-
-    >>> [(position, "finish" if ends else "begin") for position, ends in host_order([0, 5], 2)]
-    [(0, 'begin'), (0, 'finish'), (1, 'begin'), (1, 'finish')]
-    """
-    flying: deque[int] = deque()
-    for at, number in enumerate(slots):
-        while flying and (len(flying) >= BUFFERS_PER_DIRECTION or slots[flying[0]] <= number - lag):
-            yield flying.popleft(), True
-        yield at, False
-        flying.append(at)
-    yield from ((at, True) for at in flying)
-
-
-class _Run:
-    """One run: messages in flight, and a queue of the events to come."""
-
-    def __init__(self, workload: Workload, paths: Paths, costs: Costs) -> None:
-        rows, count = workload.rank_slots, len(workload.messages)
-        self.paths, self.workload = paths, workload
-        self.latency: list[float] = paths.latency_s.tolist()
-        self.ends = list(zip(workload.sender.tolist(), workload.receiver.tolist(), strict=True))
-        self.of_row: list[list[int]] = [[] for _ in range(len(rows))]
-        for message, (sender, receiver) in enumerate(self.ends):
-            self.of_row[sender].append(message)
-            self.of_row[receiver].append(message)
-        per_byte = costs.pack_s_per_byte
-        self.open = [len(messages) for messages in self.of_row]
-        begin = costs.slot_s + (rows.copy_nbytes + rows.pack_nbytes) * per_byte
-        begin += rows.posted * costs.message_s
-        self.begin_s: list[float] = begin.tolist()
-        self.unpack_s: list[float] = (rows.unpack_nbytes * per_byte).tolist()
-        self.buffered: list[bool] = (workload.messages.nbytes <= costs.buffered_nbytes).tolist()
-        self.posted_once = [False] * count
-        self.waiting = [False] * len(rows)
-        self.rank: list[int] = rows.rank.tolist()
-        self.first_row: dict[int, int] = {}
-        self.turns: dict[int, Iterator[tuple[int, bool]]] = {}
-        self.end_of_rank: Floats = np.zeros(max(workload.ranks, default=-1) + 1)
-        self.start_s: Floats = np.zeros(count)
-        self.end_s: Floats = np.zeros(count)
-        self.queue: list[tuple[float, int, int]] = []
-        self.starting: list[int] = []
-        self.flowing: Ints = np.zeros(0, dtype=np.int64)
-        self.left: Floats = np.zeros(0)
-        self.rate: Floats = np.zeros(0)
-        self.due: Floats = np.zeros(0)
-        self.since = 0.0
-
-    def finish(self) -> None:
-        """Run from the first event to the last."""
-        slots = self.workload.rank_slots.slot.tolist()
-        bounds = np.flatnonzero(np.diff(self.workload.rank_slots.rank, prepend=-1, append=-1)).tolist()
-        for start, stop in pairwise(bounds):
-            rank = self.rank[start]
-            self.first_row[rank] = start
-            self.turns[rank] = host_order(slots[start:stop], self.workload.lag)
-            self._go_on(rank, 0.0)
-        while self.queue or len(self.flowing):
-            now = min(float(self.due.min(initial=np.inf)), self.queue[0][0] if self.queue else np.inf)
-            horizon = now * SAME
-            arrived = self.due <= horizon
-            for message in self.flowing[arrived].tolist():
-                self._arrive(message, now)
-            while self.queue and self.queue[0][0] <= horizon:
-                _, kind, number = heappop(self.queue)
-                self._happen(kind, number, now)
-            if self.starting or arrived.any():
-                self._share(now, ~arrived)
-
-    def _share(self, now: float, staying: NDArray[np.bool_]) -> None:
-        """Let the messages that start flow with those that stay, at new rates."""
-        left = self.left[staying] - self.rate[staying] * (now - self.since)
-        new = np.array(self.starting, dtype=np.int64)
-        self.starting.clear()
-        self.flowing = np.concatenate((self.flowing[staying], new))
-        self.left = np.concatenate((left, self.workload.messages.nbytes[new]))
-        slots = self.workload.messages.slot[self.flowing]
-        self.rate = ranked_rates(self.paths.ports[self.flowing], slots, self.paths.bytes_per_s)
-        self.due = np.full(len(self.rate), np.inf)
-        np.divide(self.left, self.rate, out=self.due, where=self.rate > 0)
-        self.due += now
-        self.since = now
-
-    def _happen(self, kind: int, number: int, now: float) -> None:
-        """An event, at a row or a message."""
-        if kind == STARTED:
-            self.starting.append(number)
-            if self.buffered[number]:
-                self._close(self.ends[number][0], now)
-            return
-        if kind == POSTED:
-            for message in self.of_row[number]:
-                if self.posted_once[message]:
-                    self.start_s[message] = now
-                    heappush(self.queue, (now + self.latency[message], STARTED, message))
-                self.posted_once[message] = True
-        self._go_on(self.rank[number], now)
-
-    def _go_on(self, rank: int, now: float) -> None:
-        """Let a rank that has done one thing do the next."""
-        at, ends = next(self.turns[rank], (-1, False))
-        row = self.first_row[rank] + at
-        if at < 0:
-            self.end_of_rank[rank] = now
-        elif not ends:
-            heappush(self.queue, (now + self.begin_s[row], POSTED, row))
-        elif self.open[row]:
-            self.waiting[row] = True
-        else:
-            heappush(self.queue, (now + self.unpack_s[row], UNPACKED, row))
-
-    def _arrive(self, message: int, now: float) -> None:
-        """The last byte of a message has come."""
-        self.end_s[message] = now
-        sender, receiver = self.ends[message]
-        self._close(receiver, now)
-        if not self.buffered[message]:
-            self._close(sender, now)
-
-    def _close(self, row: int, now: float) -> None:
-        """A rank is done with a message of a slot."""
-        self.open[row] -= 1
-        if self.waiting[row] and not self.open[row]:
-            heappush(self.queue, (now + self.unpack_s[row], UNPACKED, row))

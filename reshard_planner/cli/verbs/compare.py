@@ -3,57 +3,162 @@
 from __future__ import annotations
 
 import argparse
+import time
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from reshard_planner.cli.inputs import compile_with_progress
-from reshard_planner.cli.output import plan_summary, print_json, print_text
+from reshard_planner.cli.costs import add_costs, read_costs
+from reshard_planner.cli.output import (
+    end_progress,
+    plan_summary,
+    print_json,
+    print_text,
+    terminal_progress,
+)
 from reshard_planner.cli.verb import Verb
-from reshard_planner.errors import UnsupportedError
-from reshard_planner.render.comparison import comparison_table
+from reshard_planner.compiler import compile as compile_spec
+from reshard_planner.errors import InputError, UnsupportedError
+from reshard_planner.ir.plan import Plan
+from reshard_planner.render.comparison import Predicted, comparison_table
 from reshard_planner.routing import STRATEGIES, find_strategy
+from reshard_planner.simulate import predict, with_link_costs
 from reshard_planner.spec import ReshardSpec
+
+REFERENCE = "gather-broadcast"
+"""What speedups are over."""
+
+DEFAULT_LIMIT_S = 300.0
+
+WHY = {"refused": "refuses", "too_slow": "is too slow"}
+"""What is said of a strategy without a plan."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("spec", metavar="SPEC", type=Path, help="spec file, YAML or JSON")
+    parser.add_argument(
+        "--limit",
+        metavar="S",
+        type=float,
+        default=DEFAULT_LIMIT_S,
+        help="give a baseline up, or the prediction of any plan, after this many seconds; looked at between"
+        f" stages (default {DEFAULT_LIMIT_S:.0f})",
+    )
+    add_costs(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compile the spec with every strategy and print the figures."""
+    """Compile the spec with every strategy, predict the runs, and print the figures."""
+    costs, links = read_costs(arguments)
+    if not arguments.limit > 0:
+        raise InputError(f"--limit is {arguments.limit}; expected a number of seconds above 0")
     spec = ReshardSpec.load(arguments.spec)
     find_strategy(spec.options.strategy)
-    ours, *baselines = STRATEGIES
-    plans = [compile_with_progress(spec, ours)]
-    refused: dict[str, str] = {}
-    for name in baselines:
-        try:
-            plans.append(compile_with_progress(spec, name))
-        except UnsupportedError as error:
-            refused[name] = str(error)
+    topology = with_link_costs(spec.topology, links)
+    plans: list[Plan] = []
+    elapsed_s: dict[str, float] = {}
+    left_out: dict[str, dict[str, str]] = {}
+    unpredicted: dict[str, str] = {}
+    try:
+        for name in STRATEGIES:
+            limit = _Limit(name, arguments.limit if plans else inf)
+            try:
+                plans.append(compile_spec(spec, name, limit))
+            except UnsupportedError as error:
+                if not plans:
+                    raise
+                left_out[name] = {"too_slow" if limit.passed else "refused": str(error)}
+                continue
+            try:
+                progress = _Limit(name, arguments.limit)
+                elapsed_s[name] = predict(plans[-1], costs, topology=topology, progress=progress).elapsed_s
+            except UnsupportedError as error:
+                unpredicted[name] = str(error)
+    finally:
+        end_progress()
+    predicted = _predicted(plans, elapsed_s)
     if arguments.json:
-        bound = plan_summary(plans[0])["bound"]
-        strategies: dict[str, Any] = {plan.spec.options.strategy: plan_summary(plan) for plan in plans}
-        strategies |= {name: {"refused": reason} for name, reason in refused.items()}
-        print_json({"tensors": len(spec.tensors), "bound": bound, "strategies": strategies})
+        print_json(_document(spec, plans, predicted, left_out, unpredicted))
         return 0
-    print_text(comparison_table(plans))
-    for name, reason in refused.items():
-        print_text(f"{name} refuses: {reason}")
+    print_text(comparison_table(plans, list(predicted.values())))
+    for name, why in left_out.items():
+        for key, reason in why.items():
+            print_text(f"{name} {WHY[key]}: {reason}")
+    for name, reason in unpredicted.items():
+        print_text(f"{name} is not predicted: {reason}")
     return 0
+
+
+class _Limit:
+    """Progress of one strategy, that refuses to go on when it has taken its time."""
+
+    def __init__(self, name: str, limit_s: float) -> None:
+        self.name, self.limit_s = name, limit_s
+        self.show, self.end = terminal_progress(), time.monotonic() + limit_s
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() > self.end
+
+    def __call__(self, stage: str) -> None:
+        if self.passed:
+            raise UnsupportedError(f"it takes more than {self.limit_s:g} s")
+        self.show(f"{self.name}: {stage}")
+
+
+def _predicted(plans: list[Plan], elapsed_s: dict[str, float]) -> dict[str, Predicted]:
+    """What is predicted for each plan, by strategy."""
+    bound_s, reference_s = plans[0].certificate.bound.time_s, elapsed_s.get(REFERENCE)
+    found = {}
+    for plan in plans:
+        name = plan.spec.options.strategy
+        mine = elapsed_s.get(name)
+        found[name] = Predicted(
+            mine,
+            mine / bound_s if mine is not None and bound_s else None,
+            reference_s / mine if mine and reference_s is not None else None,
+        )
+    return found
+
+
+def _document(
+    spec: ReshardSpec,
+    plans: list[Plan],
+    predicted: dict[str, Predicted],
+    left_out: dict[str, dict[str, str]],
+    unpredicted: dict[str, str],
+) -> dict[str, Any]:
+    """All figures in plain JSON types, strategies in order."""
+    found: dict[str, Any] = dict(left_out)
+    for plan in plans:
+        name = plan.spec.options.strategy
+        each = predicted[name]
+        found[name] = plan_summary(plan) | {
+            "predicted": {
+                "elapsed_s": each.elapsed_s,
+                "bound_ratio": each.bound_ratio,
+                "speedup": each.speedup,
+                "reason": unpredicted.get(name),
+            }
+        }
+    bound = plan_summary(plans[0])["bound"]
+    strategies = {name: found[name] for name in STRATEGIES}
+    return {"tensors": len(spec.tensors), "bound": bound, "strategies": strategies}
 
 
 VERB = Verb(
     "compare",
     "compile with every strategy and compare with the bound",
     """\
-Compile a spec with every strategy and print payload, busiest ports, messages and memory beside the bound.
-Transfers are counted as network + NVLink + local.""",
+Compile a spec with every strategy, predict a run of each plan, and print payload, busiest ports, messages,
+memory and times beside the bound. Transfers are counted as network + NVLink + local. "x bound" is the busiest
+port's time over T*, "x T*" the predicted time; "speedup" is over gather-broadcast.""",
     """\
 examples:
   reshard-planner compare spec.yaml
   reshard-planner compare spec.yaml --json
+  reshard-planner compare model.json --limit 60 --pack-rate 1TB
 """,
     add_arguments,
     run,
