@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import socket
@@ -839,7 +840,10 @@ def test_progress_is_shown_on_a_terminal_with_the_time_so_far(monkeypatch):
         progress.tick()
         progress.stop()
         progress.say("run", "repeat 4 of 3")
-        shown = screen.read(1000).decode().split("\r\x1b[K")
+        shown = ""
+        while select.select([screen], [], [], 0.5)[0]:
+            shown += screen.read(1000).decode()
+        shown = shown.split("\r\x1b[K")
     assert shown == ["", "run, repeat 1 of 3 ...", "run, repeat 3 of 3: 0 s so far", ""]
 
 
@@ -855,10 +859,11 @@ def test_in_a_log_many_short_repeats_count_as_one_stage(monkeypatch, capsys):
 
 def test_signals_end_a_rank_at_once_and_in_one_sentence(commands, two):
     signals = {signal.SIGTERM: (143, "ended by SIGTERM"), signal.SIGINT: (130, "interrupted")}
-    waiting = {
-        number: commands.start(["run", two], variables(0, 2, free_port()), out=None) for number in signals
-    }
-    time.sleep(0.5)
+    waiting = {}
+    for number in signals:
+        port = free_port()
+        waiting[number] = commands.start(["run", two], variables(0, 2, port), out=None)
+        assert knock("127.0.0.1", port, 20) is None  # from then on it waits
     for number, command in waiting.items():
         command.signal(number)
     for number, (code, word) in signals.items():

@@ -75,7 +75,10 @@ def _ascends(ranks: NDArray[np.int64]) -> bool:
 def make_group(ranks: Sequence[int]) -> dist.ProcessGroup | None:
     """A group of these ranks of the world; collective over it, and None for processes outside."""
     made = dist.new_group(sorted(ranks))
-    return made if isinstance(made, dist.ProcessGroup) else None
+    if not isinstance(made, dist.ProcessGroup):
+        return None
+    dist.barrier(group=made)  # one that gives the group up while others still connect would fail them
+    return made
 
 
 def destroy_group(group: dist.ProcessGroup | None) -> None:
