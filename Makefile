@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install -c constrain
 	$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types docs bench emulated clean
+.PHONY: help setup demo test lint types docs bench emulated published clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "%-14s %s\n", $$1, $$2 }'
@@ -49,6 +49,9 @@ bench: $(INSTALLED) ## measure compiling and plans on a few cases; see docs/benc
 
 emulated: $(INSTALLED) ## measure plans on emulated clusters, as root; writes docs/emulation.md
 	@$(BIN)/python -m benchmarks.emulated --write docs/emulation.md
+
+published: $(INSTALLED) ## simulate refits whose times NVIDIA published; writes docs/published.md
+	@$(BIN)/python -m benchmarks.published --write docs/published.md
 
 clean: ## remove .venv and everything that was built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,112 @@
+"""What simulated refits show, as sentences that are checked whenever they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+
+from benchmarks.published_account import FITTED_CALL, FITTED_TENSOR, Fits, Simulated, needed_tensor_s
+from benchmarks.published_rows import BENCHMARK
+from reshard_planner.render.text import format_s
+
+NEAR = 0.25
+"""Goal for speedups on rows that were not fitted: how far they may be from the published ones."""
+
+FAR = frozenset(("deepseek-v3-gb200",))
+"""Rows whose speedup is known to miss it; the page says what is missing."""
+
+NEAR_BOUND = 1.15
+"""Goal for the simulated time of ``optimal``, over T*."""
+
+SLOW = frozenset(("deepseek-v3-h100", "deepseek-v3-gb200"))
+"""Rows on which ``optimal`` is known to miss it; the page says why."""
+
+NEAR_PLAN = 1.05
+"""The busiest NIC over T*, from which on a plan's routes would be to blame."""
+
+SPREAD = 1.5
+"""Largest over least time per tensor from which on no one value is said to fit all rows."""
+
+Claim = tuple[str, bool]
+"""A sentence, and whether it is true."""
+
+
+def claims(simulated: Sequence[Simulated], fits: Fits | None) -> Iterator[Claim]:
+    """All that is said of these rows."""
+    yield from _of_optimal(simulated)
+    refits = [each for each in simulated if each.row.after != BENCHMARK[1]]
+    if refits:
+        yield from _of_refits(refits)
+    if fits is not None:
+        yield from _of_speedups(simulated, fits)
+
+
+def _of_optimal(simulated: Sequence[Simulated]) -> Iterator[Claim]:
+    ratios = {each.row.name: each.times_s["optimal"] / each.bound_s for each in simulated}
+    slow = {name for name, ratio in ratios.items() if ratio > NEAR_BOUND}
+    sentence = (
+        f"`optimal` is simulated at {_each(ratios)} x T*. The goal is {NEAR_BOUND:.2f} or less;"
+        f" missed on: {_names(name for name in ratios if name in slow)}."
+    )
+    yield sentence, slow == SLOW.intersection(ratios)
+    busiest = max(each.busiest_s / each.bound_s for each in simulated)
+    sentence = f"Over the whole plan of `optimal` the busiest NIC takes {busiest:.2f} x T* at most"
+    yield f"{sentence}: what is lost is lost in its rounds.", busiest <= NEAR_PLAN
+    beaten = [
+        each.row.name
+        for each in simulated
+        if each.times_s.get("m2n-node-aware", inf) < each.times_s["optimal"]
+    ]
+    yield (
+        f"`m2n-node-aware` is simulated faster than `optimal` on: {_names(beaten)}.",
+        slow.issuperset(beaten),
+    )
+    stored = {each.row.name: each.stored_s / each.bound_s for each in simulated if each.stored_s is not None}
+    if stored:
+        sentence = f"Between the frameworks' own buffers `optimal` takes {_each(stored)} x T*."
+        yield sentence, min(stored.values()) >= 1
+
+
+def _of_refits(refits: Sequence[Simulated]) -> Iterator[Claim]:
+    shares = [each.unfitted_after_s / each.row.after_s for each in refits]
+    sentence = f"Refits by `hybrid` are simulated at {_range(shares, '.2f')} of the published times"
+    yield f"{sentence}, nothing fitted.", max(shares) <= 1
+    faster = [each.row.after_s / each.times_s["optimal"] for each in refits]
+    sentence = f"`optimal` is simulated {_range(faster, '.1f')} times as fast as the published refits are."
+    yield sentence, min(faster) > 1
+    chains = [each.chain_s / each.row.before_s for each in refits]
+    sentence = (
+        f"The strategy `gather-broadcast` takes {_range(chains, '.1f')} times as long as what was published:"
+        " NCCL uses more than one NIC of a domain."
+    )
+    yield sentence, min(chains) > 1
+    needed = {each.row.name: needed_tensor_s(each) for each in refits}
+    told = ", ".join(f"{format_s(value)} on `{name}`" for name, value in needed.items())
+    sentence = (
+        f"The published times of gathering and broadcasting need {told} per tensor: no one value is right."
+    )
+    yield sentence, len(needed) == 1 or max(needed.values()) > SPREAD * min(needed.values())
+
+
+def _of_speedups(simulated: Sequence[Simulated], fits: Fits) -> Iterator[Claim]:
+    predicted = [each for each in simulated if each.row.name not in (FITTED_TENSOR, FITTED_CALL)]
+    off = {each.row.name: fits.speedup(each) / each.row.speedup - 1 for each in predicted}
+    far = [name for name, value in off.items() if abs(value) > NEAR]
+    near = [name for name in off if name not in far]
+    sentence = (
+        f"Where nothing was fitted, the simulated speedup is within {NEAR:.0%} of the published one on:"
+        f" {_names(near)}; not on: {_names(far)}."
+    )
+    yield sentence, set(far) == FAR.intersection(off)
+
+
+def _each(ratios: Mapping[str, float]) -> str:
+    return ", ".join(f"{ratio:.2f} (`{name}`)" for name, ratio in ratios.items())
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    return f"{min(values):{form}} to {max(values):{form}}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"
