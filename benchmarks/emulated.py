@@ -20,6 +20,7 @@ from reshard_executors.emulation.results import RunResult
 import reshard_planner as rp
 from benchmarks import table
 from benchmarks.layouts import EmulatedLayout, layouts
+from benchmarks.pages import Place
 from reshard_planner.cli.verbs.emulate import emulated_spec
 from reshard_planner.errors import ReshardError, UnsupportedError
 from reshard_planner.simulate import EMULATED_COSTS, Fit, Measurement, fit_costs, predict, with_link_costs
@@ -33,8 +34,8 @@ STRATEGIES = {
 }
 """Strategies by how their runs are called; the last one's name is that of a baseline."""
 
-BEGIN, END = "<!-- begin: measured -->\n", "<!-- end: measured -->\n"
-"""What stands around the table in the page that it is written to."""
+PLACE = Place("measured")
+"""Where a page has the table."""
 
 FITTED = ("nic_efficiency", "slot_s")
 """Costs that are fitted."""
@@ -94,23 +95,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the layouts that are asked for; 0 if all goals are reached, 1 if not, 2 if they cannot be run."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    if given.write is not None and not _has_markers(given.write):
-        parser.error(
-            f"--write {given.write}: expected a page with the lines {BEGIN.strip()} and {END.strip()}"
-        )
+    problem = None if given.write is None else PLACE.why_not(given.write)
+    if problem is not None:
+        parser.error(problem)
     try:
         return _run(given)
     except ReshardError as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return 2
-
-
-def _has_markers(page: Path) -> bool:
-    try:
-        text = page.read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return 0 <= text.find(BEGIN) < text.find(END)
 
 
 def _run(given: argparse.Namespace) -> int:
@@ -131,9 +123,7 @@ def _run(given: argparse.Namespace) -> int:
     text = report(rows, chosen, fit)
     sys.stdout.write(text)
     if given.write is not None:
-        page = given.write.read_text(encoding="utf-8")
-        head, rest = page.split(BEGIN)
-        given.write.write_text(head + BEGIN + text + END + rest.split(END)[1], encoding="utf-8")
+        PLACE.write(given.write, text)
     if given.json is not None:
         document = {"fit": asdict(fit), "rows": [asdict(row) for row in rows]}
         given.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.pages import Place
 from benchmarks.published_account import (
     FITTED_CALL,
     FITTED_TENSOR,
@@ -23,13 +24,13 @@ from benchmarks.published_account import (
     moved,
     simulate_row,
 )
-from benchmarks.published_claims import claims
+from benchmarks.published_claims import NEAR, claims, far_rows, names, other_fits
 from benchmarks.published_rows import BENCHMARK, PUBLISHED, SIZES, Published
 from reshard_planner.errors import ReshardError
 from reshard_planner.render.text import format_s
 
-BEGIN, END = "<!-- begin: simulated -->\n", "<!-- end: simulated -->\n"
-"""What stands around the tables in the page that they are written to."""
+PLACE = Place("simulated")
+"""Where a page has the tables."""
 
 EXAMPLES = """examples:
   python -m benchmarks.published
@@ -45,10 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.write is not None:
         if given.row or given.no_sizes:
             parser.error("--write writes all of the page; expected neither --row nor --no-sizes with it")
-        if not has_markers(given.write):
-            parser.error(
-                f"--write {given.write}: expected a page with the lines {BEGIN.strip()} and {END.strip()}"
-            )
+        problem = PLACE.why_not(given.write)
+        if problem is not None:
+            parser.error(problem)
     chosen = [row for row in PUBLISHED if not given.row or row.name in given.row]
     try:
         simulated = [_simulated(row, f"[{at}/{len(chosen)}] ") for at, row in enumerate(chosen, 1)]
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text, untrue = report(simulated, sizes)
     sys.stdout.write(text)
     if given.write is not None:
-        write(given.write, text)
+        PLACE.write(given.write, text)
     sys.stderr.writelines(f"NOT TRUE: {claim}\n" for claim in untrue)
     return int(bool(untrue))
 
@@ -79,21 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-sizes", action="store_true", help="leave out payloads of the largest models")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into a page")
     return parser
-
-
-def has_markers(page: Path) -> bool:
-    """Whether a page can be read and has a place for the tables."""
-    try:
-        text = page.read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return 0 <= text.find(BEGIN) < text.find(END)
-
-
-def write(page: Path, text: str) -> None:
-    """Put the tables in their place."""
-    head, rest = page.read_text(encoding="utf-8").split(BEGIN)
-    page.write_text(head + BEGIN + text + END + rest.split(END)[1], encoding="utf-8")
 
 
 def _show(text: str) -> None:
@@ -121,7 +106,7 @@ def report(simulated: Sequence[Simulated], sizes: Sequence[Moved]) -> tuple[str,
     parts = ["### Nothing fitted", "", *_unfitted_table(simulated), ""]
     shown = list(claims(simulated, fits))
     if fits is not None:
-        parts += ["### Two parameters fitted", "", _fitted_text(fits), ""]
+        parts += ["### Two parameters fitted", "", _fitted_text(simulated, fits), ""]
         parts += [*_fitted_table(simulated, fits), ""]
         parts += ["### What the times are made of", "", *_account_table(simulated, fits), ""]
     parts += ["### What this shows", "", *(f"- {sentence}" for sentence, _ in shown), ""]
@@ -159,11 +144,13 @@ def _time(each: Simulated, strategy: str) -> str:
     return "refused" if strategy in each.refusals else ""
 
 
-def _fitted_text(fits: Fits) -> str:
+def _fitted_text(simulated: Sequence[Simulated], fits: Fits) -> str:
     return (
         f"Gathering and broadcasting takes {format_s(fits.tensor_s)} per tensor, fitted on the first figure"
         f" of `{FITTED_TENSOR}`; M2N takes {format_s(fits.call_s)} per call, fitted on the second figure of"
-        f" `{FITTED_CALL}`. All other figures are predictions."
+        f" `{FITTED_CALL}`. All other figures are predictions. The first row was chosen with them in view:"
+        f" speedups off by more than {NEAR:.0%} are {names(far_rows(simulated, fits))}; fitted"
+        f" {'; '.join(other_fits(simulated, fits))}."
     )
 
 

@@ -10,7 +10,7 @@ from benchmarks.published_models import build_simple
 from benchmarks.published_rows import BENCHMARK, Published, Size
 from benchmarks.whole import WHOLE, build_whole
 from reshard_planner.errors import UnsupportedError
-from reshard_planner.progress import Progress, silent
+from reshard_planner.progress import Progress, silent, within
 from reshard_planner.routing import hybrid
 from reshard_planner.simulate import Prediction, phases_by_pattern, predict
 
@@ -133,7 +133,7 @@ def simulate_row(row: Published, progress: Progress = silent) -> Simulated:
             found = _predict(plan, halves, progress)
             feed_forward_s = found.phase_ends_s[0]
         else:
-            found = predict(plan, progress=_within(strategy, progress))
+            found = predict(plan, progress=within(strategy, progress))
         times[strategy] = found.elapsed_s
         if benchmark and strategy not in ("optimal", "hybrid"):
             phased[strategy] = _predict(plan, phases_by_pattern(spec), progress).elapsed_s
@@ -159,12 +159,8 @@ def simulate_row(row: Published, progress: Progress = silent) -> Simulated:
     )
 
 
-def _within(head: str, progress: Progress) -> Progress:
-    return lambda stage: progress(f"{head}, {stage}")
-
-
 def _predict(plan: rp.Plan, phases: Sequence[Sequence[int]], progress: Progress) -> Prediction:
-    return predict(plan, phases=phases, progress=_within("phases", progress))
+    return predict(plan, phases=phases, progress=within("phases", progress))
 
 
 def collective_rate(topology: rp.Topology) -> float:

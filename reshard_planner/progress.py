@@ -8,3 +8,8 @@ Progress = Callable[[str], None]
 
 def silent(stage: str) -> None:
     """Report nothing."""
+
+
+def within(head: str, progress: Progress) -> Progress:
+    """Report the stages of a part, after its name."""
+    return lambda stage: progress(f"{head}, {stage}")

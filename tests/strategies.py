@@ -15,6 +15,7 @@ import reshard_planner as rp
 from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.layout import Placement
+from reshard_planner.simulate import Costs
 from reshard_planner.spec.values import byte_step
 from reshard_planner.topology import Domain, Link, Nic, Pod
 
@@ -243,3 +244,13 @@ def specs(
         else:
             tensors.append(draw(tensor_specs(name, pool, dtypes, max_layouts)))
     return rp.ReshardSpec(tensors, draw(topologies(pool, uniform=uniform)), draw(options(strategies)))
+
+
+host_costs = st.builds(
+    Costs,
+    st.sampled_from([None, 1e3, 5e4, 1e9]),
+    st.sampled_from([0.0, 1e-5, 0.02]),
+    st.sampled_from([0.0, 2e-6, 0.01]),
+    st.sampled_from([0, 0, 1000]),
+)
+"""What ranks' own work may cost in predictions."""

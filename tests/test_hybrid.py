@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from oracle import assert_interprets_exactly
-from reshard_executors.local import run_plan
+from oracle import assert_interprets_exactly, assert_processes_move_as_certified
 from strategies import specs
 from test_m2n_strategies import moves, on, one
 
@@ -240,10 +239,4 @@ def test_processes_move_what_the_certificate_says():
         for at, dtype in enumerate(("bfloat16", "bfloat16", "bool", "float32"))
     ]
     plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology.uniform(8, 4)), "hybrid")
-    report = run_plan(plan, "torch", timeout_s=60)
-    assert report.correct
-    payload = plan.certificate.payload
-    assert (report.measured.network_nbytes, report.measured.nvlink_nbytes) == (
-        payload.network_nbytes,
-        payload.nvlink_nbytes,
-    )
+    assert_processes_move_as_certified(plan)

@@ -26,7 +26,7 @@ GIB = 2**30
 
 
 def generated() -> str:
-    return PAGE.read_text(encoding="utf-8").split(command.BEGIN)[1].split(command.END)[0]
+    return command.PLACE.read(PAGE)
 
 
 def small(name: str) -> Simulated:

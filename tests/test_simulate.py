@@ -14,7 +14,7 @@ from _plans import sample_plans
 from by_hand import by_hand
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import specs, topologies
+from strategies import host_costs, specs, topologies
 
 import reshard_planner as rp
 from reshard_planner.errors import InputError, MediumError
@@ -65,14 +65,6 @@ def same(one: Prediction, other: Prediction) -> bool:
 
 
 plans = specs().map(rp.compile)
-host_costs = st.builds(
-    Costs,
-    st.sampled_from([None, 1e3, 5e4, 1e9]),
-    st.sampled_from([0.0, 1e-5, 0.02]),
-    st.sampled_from([0.0, 2e-6, 0.01]),
-    st.sampled_from([0, 0, 1000]),
-)
-
 
 # Laws
 

@@ -13,7 +13,7 @@ from exact_run import ExactRun
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from storage_strategies import stored_specs
-from strategies import specs, topologies
+from strategies import host_costs, specs, topologies
 
 import reshard_planner as rp
 from benchmarks.models import build_system, load_systems
@@ -44,14 +44,6 @@ WINDOW_ERROR = 0.002
 """Largest relative error of a run in windows of the default length."""
 
 STRATEGY_NAMES = sorted(STRATEGIES)
-
-host_costs = st.builds(
-    Costs,
-    st.sampled_from([None, 1e3, 5e4, 1e9]),
-    st.sampled_from([0.0, 1e-5, 0.02]),
-    st.sampled_from([0.0, 2e-6, 0.01]),
-    st.sampled_from([0, 0, 1000]),
-)
 
 
 def compiled(spec: rp.ReshardSpec, strategy: str) -> Plan:

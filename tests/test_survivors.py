@@ -147,7 +147,7 @@ def test_all_who_go_on_have_one_answer_whoever_comes_when_and_says_what(connect)
 
 
 def test_that_law_fails_where_survivors_hear_only_themselves(tcp, monkeypatch):
-    monkeypatch.setattr(survivors.Claims, "read", lambda _: None)
+    monkeypatch.setattr(survivors.Words, "read", lambda _: None)
     with pytest.raises(AssertionError):
         play(tcp, range(8))
 
@@ -263,7 +263,7 @@ def test_others_decide_where_all_die_that_came_first(tcp):
     first = survivors.READERS
     place = dist.PrefixStore("reshard survivors", tcp())
     for rank in range(first):
-        survivors.Claims(place).add(survivors.Claim(rank, [first + 2], 5))
+        survivors.Words(place).add(survivors.Word(rank, [first + 2], 5))
     ranks = range(first + 3)
     given = answers(tcp, {first: (), first + 1: ()}, ranks, timeout=PATIENCE)
     assert {each.told for each in given} == {((first + 2,), 5)}

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from reshard_executors.groups import abort_group, destroy_group
 from reshard_executors.lane import Lane
-from reshard_executors.signs import DEAD, LEFT
+from reshard_executors.signs import LEFT
 from reshard_executors.threads import Helper, join_helpers
 from reshard_executors.watch import Watch
 
@@ -93,16 +93,15 @@ class Belongings:
         if self.watch is not None:
             self.watch.join(RELEASE_S)
 
-    def leave(self, why: str, last_sign: bytes = DEAD) -> None:
+    def leave(self, why: str) -> None:
         """Tell the other ranks why this one does not go on, and interrupt what waits for them.
 
         Args:
             why: said to them.
-            last_sign: what they find in place of signs of life.
         """
         if self.foreign:
             return
-        self._last_sign, self.given_up = last_sign, why
+        self.given_up = why
         if self.watch is not None:
             self.watch.announce(why)
         self.interrupt()
@@ -120,8 +119,8 @@ def leave_all(why: str) -> None:
     """
     for each in list(_live):
         with contextlib.suppress(Exception):  # there is nobody left to tell of it
-            each.leave(why, LEFT)
-            each.release(last_sign=LEFT)
+            each.leave(why)
+            each.release()
 
 
 def _end() -> None:

@@ -76,6 +76,26 @@ class Lane:
         self._asked.put(None)
 
 
+def within(patience_s: float, work: Callable[[], T]) -> T:
+    """Do something that may never end, in a thread that is left to it then.
+
+    Args:
+        patience_s: how long to wait for it, in seconds.
+        work: what to do.
+
+    Raises:
+        TimeoutError: if it has not ended then.
+    """
+    lane = Lane("reshard once")
+    try:
+        ticket = lane.ask(work)
+    finally:
+        lane.close()
+    if not ticket.done(patience_s):
+        raise TimeoutError
+    return ticket.result()
+
+
 def _serve(asked: SimpleQueue[Ticket[object] | None]) -> None:
     while True:
         ticket = asked.get()

@@ -15,14 +15,10 @@ from typing import Final
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from reshard_executors.agreement import not_met
+from reshard_executors.pauses import pauses
 from reshard_executors.signs import first_sign
 from reshard_executors.spelling import spell_ranks
-from reshard_executors.watch import RANKS_PER_BEAT
 from reshard_planner.errors import ExecutionError
-
-FIRST_PAUSE_S: Final = 0.005
-LAST_PAUSE_S: Final = 0.1
-"""From one look to the next: first the one, then more and more, at most the other; more in large groups."""
 
 MAKE: Final = "make a group"
 """What ranks meet to do here."""
@@ -76,7 +72,7 @@ def meet(
             here.compare_set(END, "", ALL_CAME)
         here.set(_came(position), "")  # last, so that a rank that dies on the way is one that did not come
     until = time.monotonic() + timeout.total_seconds()
-    pause_s = FIRST_PAUSE_S
+    pause_s = pauses(len(names))
     while not end:
         own = given_up()
         if own is not None:
@@ -86,8 +82,7 @@ def meet(
             late = f"{spell_ranks(missing)} did not come within {timeout.total_seconds():g} s"
             here.compare_set(END, "", LATE + late)
         else:
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LAST_PAUSE_S * max(1.0, len(names) / RANKS_PER_BEAT))
+            time.sleep(next(pause_s))
         end = _end(here)
     if end != ALL_CAME:
         raise ExecutionError(f"{not_met(MAKE)}: {end.removeprefix(REFUSED).removeprefix(LATE)}")

@@ -6,6 +6,7 @@ they are released whatever the backend does; then the group is aborted, which re
 
 from __future__ import annotations
 
+import contextlib
 import time
 import traceback
 import weakref
@@ -28,7 +29,7 @@ from reshard_executors.groups import (
     position_in,
     private_store,
 )
-from reshard_executors.lane import Lane, Ticket
+from reshard_executors.lane import Ticket, within
 from reshard_executors.meeting import MAKE, meet, refuse
 from reshard_executors.signs import DEAD, LEFT
 from reshard_executors.spelling import spell_ranks_have
@@ -167,7 +168,7 @@ class PrivateGroup:
         if self._closed or group is None or watch is None:
             raise ExecutionError(f"the process group is closed: {self._failure or 'expected a new one'}")
         if is_destroyed(group):
-            self._waiting.begin(str)
+            self._waiting.end()
             raise self._fail(
                 "the process group was destroyed with the world; expected destroy_process_group after closing"
                 " what uses it",
@@ -176,24 +177,21 @@ class PrivateGroup:
         whom = whom or self.everyone
         watch.begin(whom.names, whom.peers, met=whom.met)
         self._waiting.begin(lambda: not_met(BEGIN))
-        return self._held.lane.ask(partial(self._work, work, group, self._waiting, watch))
+        return self._held.lane.ask(partial(self._work, work, group, self._waiting))
 
     @staticmethod
     def _work(
         work: Callable[[dist.ProcessGroup, Waiting], T],
         group: dist.ProcessGroup,
         waiting: Waiting,
-        watch: Watch,
     ) -> T:
         """Do something in the lane; once that has ended well, nothing is waited for."""
         try:
             result = work(group, waiting)
         except InputError:  # which all ranks agree on: the group lives on
-            waiting.begin(str)
-            watch.end()
+            waiting.end()
             raise
-        waiting.begin(str)
-        watch.end()
+        waiting.end()
         return result
 
     def wait(self, ticket: Ticket[T]) -> T:
@@ -290,13 +288,13 @@ class PrivateGroup:
 
     def _leave(self, why: str, last_sign: bytes) -> None:
         try:
-            self._held.leave(why, last_sign)
+            self._held.leave(why)
         finally:
             self._die(why, last_sign)
 
     def _die(self, why: str, last_sign: bytes) -> None:
         self._failure = why
-        self._waiting.begin(str)
+        self._waiting.end()
         self._close(RELEASE_S, last_sign)
 
     def close(self) -> None:
@@ -319,10 +317,8 @@ def refuse_group(parent: dist.ProcessGroup | None, name: int, problem: str) -> N
         problem: what is wrong on it.
     """
     position, said = position_in(parent), f"rank {name}: {problem}"
-    lane = Lane("reshard refusal")  # as the store may be gone, and does not answer then
-    told = lane.ask(lambda: refuse(private_store(parent), position, said))
-    lane.close()
-    told.done(RELEASE_S)
+    with contextlib.suppress(TimeoutError, RuntimeError):  # the store may be gone, and not even answer then
+        within(RELEASE_S, lambda: refuse(private_store(parent), position, said))
 
 
 def _make(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from reshard_executors.lane import Lane
+from reshard_executors.lane import within
 from reshard_executors.launchers import RankInfo
 from reshard_planner.errors import ExecutionError, InputError
 
@@ -143,22 +142,6 @@ def open_store(info: RankInfo, timeout: timedelta, purpose: str, digest: str = "
             raise StoreError(Hurdle.REACH, "it finds no way to itself by this address") from None
         reason = f"it has not answered as such within {timeout.total_seconds():g} s"
         raise StoreError(Hurdle.FOREIGN, reason) from None
-
-
-def within(patience_s: float, work: Callable[[], T]) -> T:
-    """Do something that may never end, in a thread that is left to it then.
-
-    Raises:
-        TimeoutError: if it has not ended after some seconds.
-    """
-    lane = Lane("reshard store")
-    try:
-        ticket = lane.ask(work)
-    finally:
-        lane.close()
-    if not ticket.done(patience_s):
-        raise TimeoutError
-    return ticket.result()
 
 
 def _of_agents(info: RankInfo, timeout: timedelta) -> Store:

@@ -13,20 +13,16 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from reshard_executors.agreement import LONGEST, not_met, reason
 from reshard_executors.arguments import as_integer
+from reshard_executors.lane import within
+from reshard_executors.pauses import pauses
 from reshard_executors.resharder import DEFAULT_TIMEOUT
 from reshard_executors.spelling import spell_ranks
-from reshard_executors.store import within
-from reshard_executors.watch import RANKS_PER_BEAT
 from reshard_planner.errors import ExecutionError, InputError
 
 GRACE: Final = timedelta(seconds=2)
 
 READERS: Final = 16
 """Survivors that read what others say, in the order in which they come; as many again after every grace."""
-
-FIRST_PAUSE_S: Final = 0.005
-LAST_PAUSE_S: Final = 0.1
-"""From one look to the next: first the one, then more and more, at most the other; more among many ranks."""
 
 ANSWER_S: Final = 10.0
 """How much longer than the timeout a store may take to answer, in seconds."""
@@ -40,7 +36,7 @@ DECISION: Final = "decision"
 """Keys in the store: those who may come, how many have, and what came of it."""
 
 
-class Claim(NamedTuple):
+class Word(NamedTuple):
     """What one survivor says.
 
     Attributes:
@@ -58,11 +54,11 @@ class Decision(NamedTuple):
     """What one survivor has decided for all.
 
     Attributes:
-        absent: ranks that had not come, ascending.
+        lost: ranks that had not come, ascending.
         step: largest of those that had.
     """
 
-    absent: list[int]
+    lost: list[int]
     step: int
 
 
@@ -113,9 +109,9 @@ def agree_on_lost(
     known = sorted(set(_integers("ranks", ranks)))
     if not known:
         raise InputError("ranks is empty; expected all ranks of the plan")
-    claim = _checked(rank, known, lost, step)
+    word = _checked(rank, known, lost, step)
     place = PrefixStore("reshard survivors", store)
-    work = partial(_decide, place, claim, known, grace.total_seconds(), timeout.total_seconds())
+    work = partial(_decide, place, word, known, grace.total_seconds(), timeout.total_seconds())
     patience_s = timeout.total_seconds() + ANSWER_S
     try:
         # a store may also leave its clients without an answer, as when its host is cut off
@@ -127,9 +123,9 @@ def agree_on_lost(
     except RuntimeError as failure:
         why = reason(failure).split(". ", 1)[0]
         raise ExecutionError(f"{not_met(AGREE)}: their store is gone: {why}") from failure
-    if claim.rank in decision.absent:
-        raise ExecutionError(f"rank {claim.rank} has come too late; the others go on without it")
-    return tuple(decision.absent), decision.step
+    if word.rank in decision.lost:
+        raise ExecutionError(f"rank {word.rank} has come too late; the others go on without it")
+    return tuple(decision.lost), decision.step
 
 
 def _integers(name: str, values: object) -> list[int]:
@@ -149,7 +145,7 @@ def _integers(name: str, values: object) -> list[int]:
     return found
 
 
-def _checked(rank: object, ranks: Sequence[int], lost: object, step: object) -> Claim:
+def _checked(rank: object, ranks: Sequence[int], lost: object, step: object) -> Word:
     """What this survivor says.
 
     Raises:
@@ -166,10 +162,10 @@ def _checked(rank: object, ranks: Sequence[int], lost: object, step: object) -> 
         raise InputError(f"lost has {own}, which is this rank; expected others")
     if at is None:
         raise InputError(f"step is {step!r}; expected an integer")
-    return Claim(own, named, at)
+    return Word(own, named, at)
 
 
-def _decide(place: Store, claim: Claim, ranks: Sequence[int], grace_s: float, timeout_s: float) -> Decision:
+def _decide(place: Store, word: Word, ranks: Sequence[int], grace_s: float, timeout_s: float) -> Decision:
     """Come, and wait until this survivor or another decides.
 
     Raises:
@@ -184,31 +180,30 @@ def _decide(place: Store, claim: Claim, ranks: Sequence[int], grace_s: float, ti
             f"ranks differ between survivors: {mine} here, and {first} on one that came before;"
             " expected the same on all"
         )
-    if place.add(f"rank {claim.rank}", 1) > 1:
+    if place.add(f"rank {word.rank}", 1) > 1:
         raise InputError(
-            f"rank {claim.rank} has come to this store before; expected a prefix of its own for each failure"
+            f"rank {word.rank} has come to this store before; expected a prefix of its own for each failure"
         )
-    claims = Claims(place)
-    number = claims.add(claim)
+    words = Words(place)
+    number = words.add(word)
     # of thousands only a few read what the others say; more do where these die
     read_after_s = min(timeout_s, (number - 1) // READERS * grace_s)
-    pause_s, most_s = FIRST_PAUSE_S, LAST_PAUSE_S * max(1.0, len(ranks) / RANKS_PER_BEAT)
+    pause_s = pauses(len(ranks))
     while not place.check([DECISION]):
         waited_s = time.monotonic() - begin
         if waited_s >= read_after_s:
-            claims.read()
-            absent = [rank for rank in ranks if rank not in claims.come]
-            given_up = claims.lost if waited_s >= grace_s else set[int]()
-            if waited_s >= timeout_s or given_up.issuperset(absent):
-                # of several that decide at a time one is first; who has come since learns that it is absent
-                place.compare_set(DECISION, "", json.dumps(Decision(absent, claims.step)))
+            words.read()
+            lost = [rank for rank in ranks if rank not in words.come]
+            given_up = words.lost if waited_s >= grace_s else set[int]()
+            if waited_s >= timeout_s or given_up.issuperset(lost):
+                # of several that decide at a time one is first; who has come since learns that it is lost
+                place.compare_set(DECISION, "", json.dumps(Decision(lost, words.step)))
                 continue
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, most_s)
+        time.sleep(next(pause_s))
     return Decision(*json.loads(place.get(DECISION)))
 
 
-class Claims:
+class Words:
     """What survivors say, numbered as they come; each is read once.
 
     Attributes:
@@ -225,13 +220,13 @@ class Claims:
         self.lost = set[int]()
         self.step = 0
 
-    def add(self, claim: Claim) -> int:
+    def add(self, word: Word) -> int:
         """Say something; its number, from 1."""
         number = self._place.add(CAME, 1)
-        self._place.set(_key(number), json.dumps(claim))
-        self.come.add(claim.rank)
-        self.lost.update(claim.lost)
-        self.step = claim.step
+        self._place.set(_key(number), json.dumps(word))
+        self.come.add(word.rank)
+        self.lost.update(word.lost)
+        self.step = word.step
         return number
 
     def read(self) -> None:
@@ -244,13 +239,13 @@ class Claims:
         said = self._awaited
         if not self._place.check(said):  # some have a number, and have not spoken yet, or died
             said = [key for key in said if self._place.check([key])]
-        for claim in (Claim(*json.loads(text)) for text in self._place.multi_get(said)):
-            self.come.add(claim.rank)
-            self.lost.update(claim.lost)
-            self.step = max(self.step, claim.step)
+        for word in (Word(*json.loads(text)) for text in self._place.multi_get(said)):
+            self.come.add(word.rank)
+            self.lost.update(word.lost)
+            self.step = max(self.step, word.step)
         heard = set(said)
         self._awaited = [key for key in self._awaited if key not in heard]
 
 
 def _key(number: int) -> str:
-    return f"claim {number}"
+    return f"word {number}"

@@ -45,6 +45,12 @@ class Waiting:
         if self._held.watch is not None:
             self._held.watch.move()
 
+    def end(self) -> None:
+        """Wait for nothing any longer; other ranks are not watched then."""
+        self._say, self._since, self._for_all = str, time.monotonic(), False
+        if self._held.watch is not None:
+            self._held.watch.end()
+
     @property
     def text(self) -> str:
         """What is waited for."""

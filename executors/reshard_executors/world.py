@@ -14,9 +14,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
 from reshard_executors.agreement import reason
+from reshard_executors.lane import within
 from reshard_executors.launchers import RankInfo, device_index
 from reshard_executors.meeting import meet
-from reshard_executors.store import Hurdle, StoreError, open_store, within
+from reshard_executors.store import Hurdle, StoreError, open_store
 from reshard_planner.errors import ExecutionError, InputError
 
 GIVE_UP_S: Final = 1.0

@@ -11,7 +11,6 @@ import itertools
 
 from reshard_planner.box import Box, outside
 from reshard_planner.demand import Geometry
-from reshard_planner.errors import UnsupportedError
 from reshard_planner.routing.forest import NO_TILE, ROOT, Forest, ForestBuilder
 from reshard_planner.routing.problem import Problem, Strategy
 from reshard_planner.spec.tiles import SideTiles
@@ -31,6 +30,7 @@ class _Broadcast:
     """The broadcast of one geometry: who gathers, and in which order ranks pass tensors on."""
 
     def __init__(self, problem: Problem, geometry: Geometry) -> None:
+        self.problem = problem
         self.domain_of = problem.ports.domain.tolist()
         self.has_nic = (problem.ports.nic_group >= 0).tolist()
         self.forest = ForestBuilder(geometry.members)
@@ -106,13 +106,9 @@ class _Broadcast:
         parent = arrival[src]
         if self.domain_of[src] == self.domain_of[dst]:
             medium, role = Medium.NVLINK, Role.FANOUT if dst in self.needers else Role.HANDOFF
-        elif self.has_nic[src] and self.has_nic[dst]:
-            medium, role = Medium.NETWORK, Role.INJECT if parent == ROOT else Role.RELAY
         else:
-            raise UnsupportedError(
-                f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
-                " only the strategy optimal uses a neighbour's NIC"
-            )
+            self.problem.check_nics(src, dst)
+            medium, role = Medium.NETWORK, Role.INJECT if parent == ROOT else Role.RELAY
         arrival[dst] = self.forest.add(piece, parent, src, dst, medium, role, NO_TILE)
 
 

@@ -141,7 +141,7 @@ class _Reshard:
         self.name = sample.name
         self.source, self.destination = sides
         self.domain_of = problem.ports.domain.tolist()
-        self.has_nic = (problem.ports.nic_group >= 0).tolist()
+        self.problem = problem
         self.near = _is_near(problem, *sides)
         self.shares = deal(*sides, self.domain_of)
         self.forest = ForestBuilder(members)
@@ -192,11 +192,8 @@ class _Reshard:
             sender = leader
 
     def _pass(self, piece: int, parent: int, src: int, dst: int, medium: Medium, role: Role) -> int:
-        if medium == Medium.NETWORK and not (self.has_nic[src] and self.has_nic[dst]):
-            raise UnsupportedError(
-                f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
-                " only the strategy optimal uses a neighbour's NIC"
-            )
+        if medium == Medium.NETWORK:
+            self.problem.check_nics(src, dst)
         return self.forest.deliver(piece, parent, src, dst, medium, role, self.tiles)
 
 

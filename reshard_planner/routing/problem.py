@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reshard_planner.bounds import Bound
 from reshard_planner.demand import Demand, Geometry
+from reshard_planner.errors import UnsupportedError
 from reshard_planner.routing.forest import Forest
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
@@ -29,6 +30,18 @@ class Problem:
     geometries: tuple[Geometry, ...]
     demands: tuple[Demand, ...]
     bound: Bound
+
+    def check_nics(self, src: int, dst: int) -> None:
+        """Check that two ranks can exchange bytes over the network themselves.
+
+        Raises:
+            UnsupportedError: if one of them has no NIC.
+        """
+        if min(self.ports.nic_group[src], self.ports.nic_group[dst]) < 0:
+            raise UnsupportedError(
+                f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
+                " only the strategy optimal uses a neighbour's NIC"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ import numpy as np
 from reshard_planner.atoms import Ranks
 from reshard_planner.box import Box
 from reshard_planner.demand import Geometry
-from reshard_planner.errors import UnsupportedError
 from reshard_planner.layout import Tiling
 from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, split_box
 from reshard_planner.routing.forest import ROOT, Forest, ForestBuilder
@@ -87,7 +86,7 @@ class _Reshard:
 
     def __init__(self, problem: Problem, geometry: Geometry) -> None:
         self.domain_of = problem.ports.domain.tolist()
-        self.has_nic = (problem.ports.nic_group >= 0).tolist()
+        self.problem = problem
         self.atoms = geometry.atoms
         self.bits = geometry.sample.bits
         self.step = byte_step(self.bits)
@@ -221,13 +220,9 @@ class _Reshard:
             medium, role = Medium.LOCAL, Role.COPY
         elif self.domain_of[src] == self.domain_of[dst]:
             medium, role = Medium.NVLINK, Role.FANOUT
-        elif self.has_nic[src] and self.has_nic[dst]:
-            medium, role = Medium.NETWORK, Role.INJECT if parent == ROOT else Role.RELAY
         else:
-            raise UnsupportedError(
-                f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
-                " only the strategy optimal uses a neighbour's NIC"
-            )
+            self.problem.check_nics(src, dst)
+            medium, role = Medium.NETWORK, Role.INJECT if parent == ROOT else Role.RELAY
         first, *others = group.tiles[dst]
         row = self.forest.add(piece, parent, src, dst, medium, role, first)
         for number in others:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
-from reshard_planner.progress import Progress, silent
+from reshard_planner.progress import Progress, silent, within
 from reshard_planner.simulate.costs import FREE, Costs
 from reshard_planner.simulate.engine import Engine
 from reshard_planner.simulate.joined import joined
@@ -90,13 +90,9 @@ def predict(
         paths = Paths.of(phase.workload, cluster)
         names = paths.names
         found.append(
-            (_simulate(phase.workload, paths, costs, tolerance, _within(head, progress)), phase.slots)
+            (_simulate(phase.workload, paths, costs, tolerance, within(head, progress)), phase.slots)
         )
     return joined(found, names, max(plan.ranks, default=-1) + 1)
-
-
-def _within(head: str, progress: Progress) -> Progress:
-    return lambda stage: progress(f"{head}, {stage}")
 
 
 def predict_workload(

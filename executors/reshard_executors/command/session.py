@@ -20,7 +20,7 @@ from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, TRY_AGAIN
 from reshard_executors.command.exits import STORE_STAY_S, CommandError, code_of
 from reshard_executors.command.output import PrintError
 from reshard_executors.command.reports import RankReport, Repeat, Tally
-from reshard_executors.lane import Lane
+from reshard_executors.lane import within
 from reshard_executors.launchers import RankInfo
 from reshard_executors.record import RunRecord
 from reshard_executors.resharder import Resharder
@@ -303,11 +303,9 @@ def _conclude(plan: Plan, report: RankReport, info: RankInfo, conclude: Conclude
 
 def has_voice() -> bool:
     """Whether this is one of the first ranks that fail, which say why; all if they cannot know."""
-    lane = Lane("reshard voice")
     store = c10d._get_default_store()  # noqa: SLF001 - nothing else tells
-    ticket = lane.ask(lambda: store.add("reshard voices", 1))
-    lane.close()
     try:
-        return not ticket.done(VOICE_WAIT_S) or ticket.result() <= MAX_VOICES
-    except RuntimeError:
+        voices: int = within(VOICE_WAIT_S, lambda: store.add("reshard voices", 1))
+    except (TimeoutError, RuntimeError):
         return True
+    return voices <= MAX_VOICES

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from reshard_executors.doctor.pulse import Pulse
+from reshard_executors.lane import within
+from reshard_executors.pauses import pauses
 from reshard_executors.spelling import spell_ranks_have
-from reshard_executors.store import within
 from reshard_planner.errors import ExecutionError
 
 if TYPE_CHECKING:
@@ -33,13 +34,8 @@ GRACE_S = 5.0
 """How long rank 0 stays at the end for those that have not read its last word."""
 
 
-FIRST_PAUSE_S: Final = 0.005
 LAST_PAUSE_S: Final = 0.05
-"""From one look at the store to the next: first the one, then more and more, at most the other; more in large
-worlds."""
-
-RANKS_PER_PAUSE: Final = 256
-"""In larger worlds looks are rarer in proportion, so that one store serves them all."""
+"""Longest time from one look at the store to the next in small worlds: there are many steps."""
 
 STORE_GONE: Final = "the store is gone, and with it the process that keeps it, rank 0 or torchrun's agent"
 
@@ -171,7 +167,7 @@ class Council:
             RanksLostError: if some have not in time, or ranks have ended that are still needed.
             RuntimeError: if the store is gone.
         """
-        until, pause_s = time.monotonic() + patience_s, FIRST_PAUSE_S
+        until, pause_s = time.monotonic() + patience_s, pauses(self.size, LAST_PAUSE_S)
         missing = dict(keys)
         while not self.store.check(list(missing.values())):
             missing = {rank: key for rank, key in missing.items() if not self.store.check([key])}
@@ -181,8 +177,7 @@ class Council:
                 raise RanksLostError(tuple(ended), f"stayed: {reasons}")
             if missing and time.monotonic() > until:
                 raise RanksLostError(tuple(missing), f"come to {what} within {patience_s:g} s")
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LAST_PAUSE_S * max(1.0, self.size / RANKS_PER_PAUSE))
+            time.sleep(next(pause_s))
 
     def proceed(self, what: str, problem: str | None) -> Trouble | None:
         """Wait for all ranks at a step, and hear whether they can go on; collective.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from reshard_executors.store import within
+from reshard_executors.lane import within
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
