@@ -16,6 +16,7 @@ from reshard_planner.ir.assemble import assemble
 from reshard_planner.ir.certificate import certify
 from reshard_planner.routing import Problem, find_strategy
 from reshard_planner.schedule import assign_rounds, measure, time_forests, wanted_pace
+from reshard_planner.simulate.costs import LinkCosts, with_link_costs
 from reshard_planner.symbolic import Case, Side, count_classes
 from reshard_planner.topology import Domain, Link, Nic, Ports
 
@@ -143,7 +144,15 @@ def compile_in(spec: rp.ReshardSpec, strategy: str, rounds: int) -> Certificate:
     workload = measure(problem, forests)
     pace = replace(wanted_pace(problem, workload), rounds=rounds)
     timings = time_forests(problem, forests, workload, pace)
-    units = assign_rounds(problem, forests, workload, timings, pace)
+    # where slots cost nothing to start, no rounds are joined to save some
+    free = with_link_costs(spec.topology, LinkCosts(nic_latency_s=0.0, nvlink_latency_s=0.0))
+    units = assign_rounds(
+        replace(problem, spec=rp.ReshardSpec(spec.tensors, free, spec.options)),
+        forests,
+        workload,
+        timings,
+        pace,
+    )
     tables = assemble(len(spec.tensors), forests, timings, units)
     return certify(spec, tables, demands, ports, problem.bound)
 

@@ -59,16 +59,21 @@ def wanted_pace(problem: Problem, workload: Workload) -> Pace:
     busiest_s = workload.busiest_s
     rounds = 1
     if busiest_s:
-        depth = max((int(loads.depths.max(initial=0)) for loads in workload.forests), default=0)
         alpha = problem.spec.topology.alpha_s
         best = float(MAX_ROUNDS)
         if alpha:
-            best = sqrt(options.lag * (depth + PACK_AND_UNPACK) * busiest_s / alpha)
+            best = sqrt(filling_rounds(problem, workload) * busiest_s / alpha)
         staged = workload.totals[workload.table.first_staging :] * _staging_factor(
             workload, options.staging_nbytes
         )
         rounds = max(1, min(MAX_ROUNDS, workload.steps, round(best)), ceil(staged.max(initial=0.0)))
     return Pace(rounds, options.staging_nbytes, options.min_message_nbytes)
+
+
+def filling_rounds(problem: Problem, workload: Workload) -> int:
+    """Rounds that it takes to fill the pipeline, or to drain it, packing and unpacking included."""
+    depth = max((int(loads.depths.max(initial=0)) for loads in workload.forests), default=0)
+    return problem.spec.options.lag * (depth + PACK_AND_UNPACK)
 
 
 def shares(workload: Workload, pace: Pace) -> Floats:

@@ -44,11 +44,11 @@ def bound_forms() -> tuple[Form, ...]:
             "nic_time",
             "busiest NIC of strategy optimal",
             "s",
-            "X = 0, and nvlink_time is not above it or R_dst = m; within 1 %",
+            "X = 0, nvlink_time is not above it; within 1 %",
             sp.Max(*(term.expression for term in nics)),
             short=_largest(nics),
         ),
-        Form("nvlink_time", "busiest NVLink port of strategy optimal", "s", "X = 0, within 1 %", nvlink),
+        Form("nvlink_time", "busiest NVLink port of strategy optimal", "s", "X = 0; within 1 %", nvlink),
     )
 
 

@@ -14,10 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from math import isfinite
 
 from reshard_planner.errors import InputError
+from reshard_planner.layout.mesh import MAX_RANK
+from reshard_planner.spec.values import MAX_LAG, MAX_NBYTES
 from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK
+
+MAX_RATE = 2**53 - 1
+"""Largest rate in bytes/s, as of links of a topology."""
+
+MAX_ALPHA_S = 10**6
+"""What a start-up time is below, as the latency of a link is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Side:
         nvlink_bytes_per_s: NVLink port of each GPU, per direction.
 
     Raises:
-        InputError: if a number is not a positive integer, or domains cannot be alike.
+        InputError: if a number is not a positive integer or too large, or domains cannot be alike.
     """
 
     shards: int
@@ -45,7 +52,9 @@ class Side:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_count(field.name, getattr(self, field.name), 1)
+            most = MAX_RATE if field.name.endswith("bytes_per_s") else MAX_RANK
+            check_count(field.name, getattr(self, field.name), 1, most)
+        _check_ranks(self.shards, self.replicas)
         if self.shards % self.distinct or self.replicas % self.copies:
             raise InputError(
                 f"domains of {self.distinct} shards, {self.copies} times each, do not make up"
@@ -81,7 +90,8 @@ class Side:
             ("replicas", replicas),
             ("gpus_per_domain", gpus_per_domain),
         ):
-            _check_count(name, value, 1)
+            check_count(name, value, 1, MAX_RANK)
+        _check_ranks(shards, replicas)
         ranks = shards * replicas
         used = min(gpus_per_domain, ranks)
         if ranks % used:
@@ -128,10 +138,22 @@ class Case:
     lag: int = 2
 
     def __post_init__(self) -> None:
-        for name, least in (("nbytes", 1), ("classes", 1), ("stages", 1), ("neighbours", 0), ("lag", 1)):
-            _check_count(name, getattr(self, name), least)
-        if not (isfinite(self.alpha_s) and self.alpha_s > 0):
-            raise InputError(f"alpha_s is {self.alpha_s!r}; expected a time in seconds above 0")
+        for name, least, most in (
+            ("nbytes", 1, MAX_NBYTES),
+            ("classes", 1, MAX_RANK**2),
+            ("stages", 1, MAX_RANK),
+            ("neighbours", 0, MAX_RANK),
+            ("lag", 1, MAX_LAG),
+        ):
+            check_count(name, getattr(self, name), least, most)
+        if not (_is_number(self.alpha_s, float) and 0 < self.alpha_s < MAX_ALPHA_S):
+            raise InputError(
+                f"alpha_s is {self.alpha_s!r:.60}; expected a time in seconds above 0 and below {MAX_ALPHA_S}"
+            )
+        for name in ("src", "dst"):
+            if not isinstance(getattr(self, name), Side):
+                raise InputError(f"{name} is {getattr(self, name)!r:.60}; expected a Side")
+        _check_ranks(self.src.shards, self.src.replicas, self.stages)
         for side, shards in (("src", self.src.shards), ("dst", self.dst.shards)):
             if self.classes % shards:
                 raise InputError(
@@ -145,11 +167,12 @@ class Case:
         share = Fraction(self.nbytes, self.stages)
         if self.largest_stage_nbytes is None:
             object.__setattr__(self, "largest_stage_nbytes", share)
-        elif not share <= self.largest_stage_nbytes <= self.nbytes or (
-            self.stages == 1 and self.largest_stage_nbytes != share
+        elif not _is_number(self.largest_stage_nbytes, Fraction) or (
+            not share <= self.largest_stage_nbytes <= self.nbytes
+            or (self.stages == 1 and self.largest_stage_nbytes != share)
         ):
             raise InputError(
-                f"largest_stage_nbytes is {self.largest_stage_nbytes}; expected at least a share of"
+                f"largest_stage_nbytes is {self.largest_stage_nbytes!s:.60}; expected at least a share of"
                 f" {self.stages} of {self.nbytes} bytes, and at most all"
             )
 
@@ -194,7 +217,8 @@ def count_classes(src: Mapping[str, int], dst: Mapping[str, int]) -> int:
         dst: shards after.
 
     Raises:
-        InputError: if neither of the two numbers of a dimension divides the other.
+        InputError: if a number is not a positive integer, or neither of the two of a dimension divides the
+            other.
 
     >>> count_classes({"rows": 4}, {"rows": 2}), count_classes({"rows": 4}, {"columns": 2})
     (4, 8)
@@ -202,6 +226,8 @@ def count_classes(src: Mapping[str, int], dst: Mapping[str, int]) -> int:
     classes = 1
     for name in dict.fromkeys((*src, *dst)):
         before, after = src.get(name, 1), dst.get(name, 1)
+        for side, shards in (("before", before), ("after", after)):
+            check_count(f"shards of {name} {side}", shards, 1, MAX_RANK)
         if max(before, after) % min(before, after):
             raise InputError(
                 f"{name} is cut in {before} shards before and {after} after; expected one number to divide"
@@ -211,6 +237,24 @@ def count_classes(src: Mapping[str, int], dst: Mapping[str, int]) -> int:
     return classes
 
 
-def _check_count(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} is {value!r}; expected an integer of {least} or more")
+def check_count(name: str, value: object, least: int, most: int) -> None:
+    """Refuse what is not an integer from ``least`` to ``most``.
+
+    Raises:
+        InputError: naming ``name``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"{name} is {value!r:.60}; expected an integer from {least} to {most}")
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, (int, kind)) and not isinstance(value, bool)
+
+
+def _check_ranks(shards: int, replicas: int, stages: int = 1) -> None:
+    if shards * replicas * stages > MAX_RANK:
+        inside = f" in {stages} stages" if stages > 1 else ""
+        raise InputError(
+            f"{shards} shards in {replicas} replicas{inside} take {shards * replicas * stages} ranks;"
+            f" expected at most {MAX_RANK}"
+        )

@@ -56,7 +56,7 @@ class Crossover:
         """Whether the condition holds for these numbers, as ``holds`` says.
 
         Raises:
-            InputError: if a quantity is missing.
+            InputError: if a quantity is missing or impossible.
         """
         return all(is_true(relation, numbers, self.name) for relation in self.given)
 
@@ -64,7 +64,7 @@ class Crossover:
         """The crossing for numbers to which it applies.
 
         Raises:
-            InputError: if a quantity is missing.
+            InputError: if a quantity is missing or impossible, or the two costs never cross.
         """
         return number_of(self.threshold, numbers, self.name)
 
@@ -72,9 +72,9 @@ class Crossover:
         """Whether it pays for numbers to which it applies.
 
         Raises:
-            InputError: if a quantity is missing.
+            InputError: if a quantity is missing or impossible, or the two costs never cross.
         """
-        here, there = numbers[self.quantity], self.value(numbers)
+        here, there = number_of(symbol(self.quantity), numbers, self.name), self.value(numbers)
         return here > there if self.pays == "above" else here < there
 
 
@@ -123,7 +123,7 @@ def crossovers() -> tuple[Crossover, ...]:
         ),
         _solved(
             "striping",
-            "splitting classes over the NICs of a domain pays",
+            "splitting classes over the NICs of a domain pays (strategy striped splits boxes instead)",
             "X = 0, P = 1, C divides m S_dst or is a multiple; domain_ingress is T*",
             (
                 unaided,

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reshard_planner.errors import InputError
-from reshard_planner.symbolic.quantities import find_quantity, latex_names, symbol
+from reshard_planner.symbolic.quantities import exact, find_quantity, latex_names, symbol
 
 if TYPE_CHECKING:
     import sympy as sp
@@ -64,7 +65,7 @@ class Form:
             numbers: value of every quantity of the form, by name; others are ignored.
 
         Raises:
-            InputError: if a quantity is missing.
+            InputError: if a quantity is missing or impossible, or there is no finite value.
         """
         return number_of(self.expression, numbers, self.name)
 
@@ -81,7 +82,7 @@ class Form:
             a function that gives float64 of the broadcast shape.
 
         Raises:
-            InputError: if a quantity is unknown, or one is left that has no value.
+            InputError: if a quantity is unknown or impossible, or one is left that has no value.
         """
         import sympy as sp  # noqa: PLC0415 - sympy is slow to import
 
@@ -112,18 +113,26 @@ def number_of(expression: sp.Expr, numbers: Mapping[str, Number | int], name: st
     """The value of an expression; exact where it is rational.
 
     Raises:
-        InputError: naming the form ``name`` and the quantities that it lacks.
+        InputError: naming ``name`` and the quantities that it lacks or that are impossible, or if there is no
+            finite value.
     """
     found = _substituted(expression, numbers)
     _refuse_missing(found, (), name)
-    return Fraction(int(found.p), int(found.q)) if found.is_Rational else float(found)
+    if found.is_Rational:
+        return Fraction(int(found.p), int(found.q))
+    # a difference in a denominator may be 0, and a root too large for a float
+    value = float(found) if found.is_finite else float("inf")
+    if not isfinite(value):
+        known = ", ".join(f"{each} = {numbers[each]}" for each in sorted(map(str, expression.free_symbols)))
+        raise InputError(f"{name} has no finite value where {known}; expected other numbers")
+    return value
 
 
 def is_true(relation: sp.Basic, numbers: Mapping[str, Number | int], name: str) -> bool:
     """Whether a relation holds for numbers.
 
     Raises:
-        InputError: naming the form ``name`` and the quantities that it lacks.
+        InputError: naming ``name`` and the quantities that it lacks or that are impossible.
     """
     found = _substituted(relation, numbers)
     _refuse_missing(found, (), name)
@@ -151,7 +160,7 @@ def _substituted(expression: sp.Basic, numbers: Mapping[str, Number | int]) -> s
         present[name]: sp.Rational(fraction.numerator, fraction.denominator)
         for name, value in numbers.items()
         if name in present
-        for fraction in [Fraction(value)]
+        for fraction in [exact(name, value)]
     }
     return expression.xreplace(rational)
 
@@ -160,7 +169,7 @@ def _refuse_missing(expression: sp.Basic, names: Sequence[str], form: str) -> No
     missing = sorted({each.name for each in expression.free_symbols} - set(names))
     if missing:
         meanings = "; ".join(f"{name}, {find_quantity(name).meaning}" for name in missing)
-        raise InputError(f"form {form} needs a value of {meanings}")
+        raise InputError(f"{form} needs a value of {meanings}")
 
 
 def _largest(values: Sequence[Any], axis: int) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import isfinite
+from numbers import Rational, Real
 from typing import TYPE_CHECKING
 
 from reshard_planner.errors import InputError
@@ -70,6 +73,28 @@ def find_quantity(name: str) -> Quantity:
             return quantity
     known = ", ".join(quantity.name for quantity in QUANTITIES)
     raise InputError(f"quantity {name!r} is unknown; expected one of {known}")
+
+
+def exact(name: str, value: object) -> Fraction:
+    """The value of a quantity as a fraction.
+
+    Raises:
+        InputError: if it is no number, not finite, below 0, or 0 where only a time or ``X`` may be.
+    """
+    quantity = find_quantity(name)
+    may_vanish = quantity.unit == "s" or (not quantity.unit and not quantity.least)
+    number = None if isinstance(value, bool) else _fraction(value)
+    if number is not None and (number > 0 or (may_vanish and not number)):
+        return number
+    expected = "0 or above" if may_vanish else "above 0"
+    raise InputError(f"{name} is {value!r:.60}; expected a finite number {expected}: {quantity.meaning}")
+
+
+def _fraction(value: object) -> Fraction | None:
+    """A number, also one of numpy's, as a fraction; nothing for what is no finite number."""
+    if isinstance(value, Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(float(value)) if isinstance(value, Real) and isfinite(value) else None
 
 
 def symbol(name: str) -> sp.Symbol:

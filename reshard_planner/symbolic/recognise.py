@@ -41,6 +41,10 @@ def case_of(spec: ReshardSpec) -> Case:
     tensors = [tensor for tensor in spec.tensors if tensor.nbytes]
     if not tensors:
         raise InputError("the spec moves no bytes; expected at least one tensor that is not empty")
+    if not spec.topology.alpha_s:
+        raise InputError(
+            "latency_s of all links of the topology is 0; expected one above 0, the start-up time of a slot"
+        )
     ports = Ports.of(spec.topology, spec.ranks)
     before = [_stored(tensor, "src") for tensor in tensors]
     after = [_stored(tensor, "dst") for tensor in tensors]
@@ -56,8 +60,8 @@ def case_of(spec: ReshardSpec) -> Case:
         )
     _check_roots(before, src, ports)
     holders = frozenset().union(*stages)
-    _neighbours(holders, spec, ports, frozenset().union(*homes), most=0)
-    neighbours = _neighbours(after[0].ranks, spec, ports, needing, most=None)
+    _refuse_idle(_idle(holders, spec, ports, frozenset().union(*homes)))
+    neighbours = _neighbours(after[0].ranks, spec, ports, needing)
     sizes = sorted(stages.values())
     return Case(
         nbytes=sum(sizes),
@@ -185,25 +189,36 @@ def _check_roots(before: list[_Stored], src: Side, ports: Ports) -> None:
             )
 
 
-def _neighbours(
-    ranks: frozenset[int], spec: ReshardSpec, ports: Ports, domains: frozenset[int], most: int | None
-) -> int:
+def _idle(
+    ranks: frozenset[int], spec: ReshardSpec, ports: Ports, domains: frozenset[int]
+) -> dict[int, list[int]]:
     """Other ranks of the spec in each of some domains."""
-    count = dict.fromkeys(sorted(domains), 0)
-    members = [rank for rank in spec.ranks if int(ports.domain[rank]) in domains]
-    for rank in members:
-        count[int(ports.domain[rank])] += rank not in ranks
-    for domain, others in count.items():
-        if most is not None and others > most:
+    found: dict[int, list[int]] = {domain: [] for domain in sorted(domains)}
+    for rank in spec.ranks:
+        if int(ports.domain[rank]) in domains and rank not in ranks:
+            found[int(ports.domain[rank])].append(rank)
+    return found
+
+
+def _refuse_idle(idle: dict[int, list[int]]) -> None:
+    for domain, others in idle.items():
+        if others:
             raise InputError(
-                f"domain {domain} has holders and {others} ranks that hold nothing; expected holders only"
+                f"domain {domain} has holders and {len(others)} ranks that hold nothing; expected holders"
+                " only"
             )
-    if len(set(count.values())) > 1:
+
+
+def _neighbours(needers: frozenset[int], spec: ReshardSpec, ports: Ports, domains: frozenset[int]) -> int:
+    """How many ranks of each domain in need need nothing."""
+    idle = _idle(needers, spec, ports, domains)
+    counts = {len(others) for others in idle.values()}
+    if len(counts) > 1:
         raise InputError(
             "domains in need differ in how many of their ranks need nothing; expected equal ones"
         )
-    _rates(members, ports, f"domains {', '.join(map(str, count))}")
-    return next(iter(count.values()))
+    _rates(needers.union(*idle.values()), ports, f"domains {', '.join(map(str, idle))}")
+    return counts.pop()
 
 
 def _classes(spec: ReshardSpec, ports: Ports, src: Side, dst: Side) -> int:

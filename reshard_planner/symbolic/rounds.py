@@ -11,7 +11,7 @@ from reshard_planner.symbolic.quantities import symbols
 if TYPE_CHECKING:
     import sympy as sp
 
-NO_RELAYS = "X = 0, no relays and K >= lag, within 0.5 %"
+EQUAL_ROUNDS = "rounds are equal, X = 0, no relays, K >= lag; within 0.5 %"
 """Where the sums over slots hold."""
 
 
@@ -43,7 +43,7 @@ def round_forms() -> tuple[Form, ...]:
             "slot_sum",
             "sum over slots of the busiest port, and a start-up per slot; at lag 1 the predicted time",
             "s",
-            NO_RELAYS,
+            EQUAL_ROUNDS,
             slots,
         ),
         Form("slot_sum_rounds", "rounds at which slot_sum is least", "", "H = 2, K is not rounded", fewest),
@@ -51,7 +51,7 @@ def round_forms() -> tuple[Form, ...]:
             "overlapped",
             "predicted time where packing is free",
             "s",
-            f"lag = 2, {NO_RELAYS}",
+            f"lag = 2, {EQUAL_ROUNDS}",
             overlapped(),
         ),
     )

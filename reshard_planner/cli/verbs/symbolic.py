@@ -6,16 +6,18 @@ import argparse
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from reshard_planner.cli.output import print_json, print_text
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
-from reshard_planner.render.text import format_nbytes, format_rate, format_s
+from reshard_planner.layout.mesh import MAX_RANK
+from reshard_planner.render.symbolic import symbolic_text
+from reshard_planner.render.text import plain
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.spec.sizes import parse_nbytes
+from reshard_planner.spec.values import MAX_LAG, MAX_NBYTES
 from reshard_planner.symbolic import (
     QUANTITIES,
     Case,
@@ -29,6 +31,8 @@ from reshard_planner.symbolic import (
     crossovers,
     evaluate,
 )
+from reshard_planner.symbolic.case import MAX_ALPHA_S, MAX_RATE
+from reshard_planner.symbolic.evaluate import MAX_ROUNDS
 from reshard_planner.symbolic.form import Number
 from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK
 
@@ -39,14 +43,16 @@ _EXPECTED = "tp=4,dp=2"
 
 _SIZE = re.compile(r"[1-9][0-9]{0,6}")
 
-_PAIR_OPTIONS: dict[str, Any] = {
+_NUMBER = re.compile(r"[0-9]{1,25}(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,3})?")
+
+_PAIR_OPTIONS: dict[str, str] = {
     "nbytes": "1GiB",
     "gpus_per_domain": "8",
     "nic": str(NIC_LINK.bytes_per_s),
     "nvlink": str(NVLINK_LINK.bytes_per_s),
-    "neighbours": 0,
-    "alpha": NIC_LINK.latency_s,
-    "lag": 2,
+    "neighbours": "0",
+    "alpha": str(NIC_LINK.latency_s),
+    "lag": "2",
 }
 """Options that describe the pair of ``--src`` and ``--dst``, with their defaults."""
 
@@ -67,12 +73,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--neighbours",
         metavar="N",
-        type=int,
         help="GPUs of each domain of the destination that need nothing (default 0)",
     )
-    parser.add_argument("--alpha", metavar="S", type=float, help="start-up time of a slot (default 15e-6)")
-    parser.add_argument("--lag", metavar="N", type=int, help="slots from a transfer to the next (default 2)")
-    parser.add_argument("--rounds", metavar="K", type=int, help="rounds (default: as many as pay)")
+    parser.add_argument("--alpha", metavar="S", help="start-up time of a slot (default 15e-6)")
+    parser.add_argument("--lag", metavar="N", help="slots from a transfer to the next (default 2)")
+    parser.add_argument("--rounds", metavar="K", help="rounds (default: as many as pay)")
     parser.add_argument("--latex", action="store_true", help="print formulas in LaTeX")
 
 
@@ -81,11 +86,12 @@ def run(arguments: argparse.Namespace) -> int:
     case = _case(arguments)
     if case is None and arguments.rounds is not None:
         raise InputError("--rounds is given without numbers; expected SPEC, or --src and --dst")
-    found = None if case is None else evaluate(case, arguments.rounds)
+    rounds = None if arguments.rounds is None else _whole(arguments.rounds, "--rounds", 1, MAX_ROUNDS)
+    found = None if case is None else evaluate(case, rounds)
     if arguments.json:
         print_json(_plain(found))
     else:
-        print_text("\n".join(_lines(found, latex=arguments.latex)))
+        print_text(symbolic_text(found, latex=arguments.latex))
     return 0
 
 
@@ -108,18 +114,14 @@ def _case(arguments: argparse.Namespace) -> Case | None:
         name: default if getattr(arguments, name) is None else getattr(arguments, name)
         for name, default in _PAIR_OPTIONS.items()
     }
-    if not (isinstance(options["alpha"], float) and isfinite(options["alpha"]) and options["alpha"] > 0):
-        raise InputError(f"--alpha is {options['alpha']}; expected a time in seconds above 0")
+    nbytes, alpha_s = _nbytes(options["nbytes"]), _alpha(options["alpha"])
+    lag = _whole(options["lag"], "--lag", 1, MAX_LAG)
     src, dst = (parse_axes(getattr(arguments, side), f"--{side}") for side in ("src", "dst"))
     if "pp" in dst:
         raise InputError(f"--dst has pp={dst['pp']}; expected stages in --src only")
-    gpus = _two(options["gpus_per_domain"], "--gpus-per-domain")
-    nics, nvlinks = (_two(options[name], f"--{name}") for name in ("nic", "nvlink"))
-    neighbours = options["neighbours"]
-    if not 0 <= neighbours < gpus[1]:
-        raise InputError(
-            f"--neighbours is {neighbours}; expected 0 or more, and fewer than the {gpus[1]} GPUs of a domain"
-        )
+    gpus = _two(options["gpus_per_domain"], "--gpus-per-domain", MAX_RANK)
+    nics, nvlinks = (_two(options[name], f"--{name}", MAX_RATE) for name in ("nic", "nvlink"))
+    neighbours = _whole(options["neighbours"], "--neighbours", 0, gpus[1] - 1)
     sides = []
     for option, axes, size, nic, nvlink in zip(
         ("--src", "--dst"), (src, dst), (gpus[0], gpus[1] - neighbours), nics, nvlinks, strict=True
@@ -130,16 +132,21 @@ def _case(arguments: argparse.Namespace) -> Case | None:
             raise InputError(f"{option}: {error}") from None
         sides.append(side)
     cut = [{name: axes[name] for name in SHARDING if name in axes} for axes in (src, dst)]
-    return Case(
-        nbytes=parse_nbytes(options["nbytes"], "--nbytes"),
-        src=sides[0],
-        dst=sides[1],
-        classes=count_classes(*cut),
-        stages=src.get("pp", 1),
-        neighbours=neighbours,
-        alpha_s=options["alpha"],
-        lag=options["lag"],
-    )
+    try:
+        return Case(
+            nbytes=nbytes,
+            src=sides[0],
+            dst=sides[1],
+            classes=count_classes(*cut),
+            stages=src.get("pp", 1),
+            neighbours=neighbours,
+            alpha_s=alpha_s,
+            lag=lag,
+        )
+    except InputError as error:  # of how the two fit, or of all stages
+        raise InputError(
+            f"--src {plain(arguments.src)!r} and --dst {plain(arguments.dst)!r}: {error}"
+        ) from None
 
 
 def parse_axes(given: str, option: str) -> dict[str, int]:
@@ -160,7 +167,8 @@ def parse_axes(given: str, option: str) -> dict[str, int]:
         name, _, size = word.partition("=")
         if name not in (*SHARDING, "dp", "pp") or name in axes or not _SIZE.fullmatch(size):
             raise InputError(
-                f"{option} has {word!r}; expected sizes of tp, ep, dp and pp, each once, such as {_EXPECTED}"
+                f"{option} has {plain(word)!r}; expected sizes of tp, ep, dp and pp, each once, such as"
+                f" {_EXPECTED}"
             )
         axes[name] = int(size)
     if not axes:
@@ -179,65 +187,42 @@ def _shards(axes: Mapping[str, int]) -> int:
     return shards
 
 
-def _two(given: str, option: str) -> tuple[int, int]:
+def _whole(given: str, option: str, least: int, most: int) -> int:
+    """A whole number, also as ``50e9``.
+
+    Raises:
+        InputError: naming the option, if it is none, or out of range.
+    """
+    # an exponent without limit would take for ever to write out
+    value = Fraction(given) if _NUMBER.fullmatch(given) else None
+    if value is None or value.denominator > 1 or not least <= value <= most:
+        raise InputError(f"{option} is {plain(given)!r}; expected a whole number from {least} to {most}")
+    return int(value)
+
+
+def _two(given: str, option: str, most: int) -> tuple[int, int]:
     """One or two whole numbers, of the source and of the destination."""
     words = given.split(",")
-    try:
-        values = [Fraction(word) for word in words]
-    except (ValueError, ZeroDivisionError):
-        values = []
-    if len(values) not in (1, 2) or any(value.denominator > 1 or not 0 < value < 2**53 for value in values):
-        raise InputError(f"{option} is {given!r}; expected a whole number above 0, or two parted by a comma")
-    return int(values[0]), int(values[-1])
+    if len(words) > 2:
+        raise InputError(f"{option} is {plain(given)!r}; expected one whole number, or two parted by a comma")
+    values = [_whole(word, option, 1, most) for word in words]
+    return values[0], values[-1]
 
 
-def _lines(found: Evaluation | None, *, latex: bool) -> list[str]:
-    """The text form."""
-    lines = ["quantities"]
-    for quantity in QUANTITIES:
-        value = None if found is None else _shown(found.numbers.get(quantity.name), quantity.unit)
-        unit = f", {quantity.unit}" if quantity.unit and value is None else ""
-        lines.append(f"  {quantity.name}{'' if value is None else f' = {value}'}: {quantity.meaning}{unit}")
-    lines.append("forms")
-    for form in all_forms():
-        lines.append(f"  {form.name} = {form.latex if latex else form.short or form.text}")
-        lines.append(f"      {form.meaning}{f'; where {form.holds}' if form.holds else ''}")
-        if found is not None:
-            binds = bool(form.cuts) and found.values[form.name] == found.values["bound"]
-            value = _shown(found.values[form.name], form.unit)
-            lines.append(f"      here {value}{', binds' if binds else ''}")
-    lines.append("crossovers")
-    for crossover in crossovers():
-        lines.append(f"  {crossover.name}: {crossover.latex if latex else crossover.text}")
-        lines.append(f"      {crossover.question}{f'; where {crossover.holds}' if crossover.holds else ''}")
-        if found is not None:
-            lines.append(f"      here {_verdict(crossover, found)}")
-    return lines
+def _alpha(given: str) -> float:
+    value = float(given) if _NUMBER.fullmatch(given) else 0.0
+    if not 0 < value < MAX_ALPHA_S:
+        raise InputError(
+            f"--alpha is {plain(given)!r}; expected a time in seconds above 0 and below {MAX_ALPHA_S}"
+        )
+    return value
 
 
-def _verdict(crossover: Crossover, found: Evaluation) -> str:
-    if not crossover.applies(found.numbers):
-        return "the condition does not apply"
-    unit = next(each.unit for each in QUANTITIES if each.name == crossover.quantity)
-    own, crossing = (
-        _shown(value, unit) for value in (found.numbers[crossover.quantity], crossover.value(found.numbers))
-    )
-    pays = "it pays" if crossover.is_met(found.numbers) else "it does not pay"
-    return f"{pays}: {crossover.quantity} is {own}, the crossing is at {crossing}"
-
-
-def _shown(value: Number | None, unit: str) -> str | None:
-    if value is None:
-        return None
-    match unit:
-        case "bytes":
-            return format_nbytes(round(value))
-        case "bytes/s":
-            return format_rate(round(value))
-        case "s":
-            return format_s(float(value))
-        case _:
-            return f"{float(value):.6g}"
+def _nbytes(given: str) -> int:
+    nbytes = parse_nbytes(given, "--nbytes")
+    if not 1 <= nbytes <= MAX_NBYTES:
+        raise InputError(f"--nbytes is {plain(given)!r}; expected 1 to {MAX_NBYTES} bytes")
+    return nbytes
 
 
 def _plain(found: Evaluation | None) -> dict[str, Any]:
