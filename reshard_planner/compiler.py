@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import replace
+
+import numpy as np
 
 from reshard_planner.bounds import compute_bound
 from reshard_planner.demand import find_demands, find_geometries
-from reshard_planner.errors import UnsupportedError
+from reshard_planner.errors import SpecError, UnsupportedError
 from reshard_planner.ir.assemble import assemble
 from reshard_planner.ir.certificate import certify
 from reshard_planner.ir.memory import staging_of
@@ -56,9 +59,14 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
         progress: called with the name of each stage as it begins.
 
     Raises:
-        InputError: if the strategy is unknown, bytes would have to cross the network where no NIC is, no way
-            was found that keeps the limits of peers, or no schedule keeps within the staging budget.
+        InputError: if the spec is none or the strategy unknown, bytes would have to cross the network where
+            no NIC is, the plan exceeds the limits of peers, or no schedule keeps within the staging budget.
     """
+    if not isinstance(spec, ReshardSpec):
+        raise SpecError(
+            f"spec is {reprlib.repr(spec):.60}, a {type(spec).__name__}; expected a ReshardSpec, which"
+            " ReshardSpec.load reads from a file"
+        )
     if strategy is not None and strategy != spec.options.strategy:
         spec = spec.with_options(strategy=strategy)
     chosen = find_strategy(spec.options.strategy)
@@ -73,9 +81,29 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
     forests = chosen.route(problem)
     progress("schedule")
     tables, traffic = _schedule(problem, forests, must_fit=chosen.claims_least)
+    _refuse_peers(spec, traffic)
     progress("certificate")
     certificate = certify(spec, tables, demands, ports, bound, traffic=traffic)
     return Plan.seal(spec, tables, certificate)
+
+
+def _refuse_peers(spec: ReshardSpec, traffic: Traffic) -> None:
+    """Refuse a plan in which a rank exchanges bytes with more others than the options allow.
+
+    ``optimal`` looks for a way that keeps the limits, and says itself what it found; others have no choice.
+    """
+    options = spec.options
+    for field, over, peers, most in (
+        ("max_network_peers", "the network", traffic.network_peers, options.max_network_peers),
+        ("max_nvlink_peers", "NVLink", traffic.nvlink_peers, options.max_nvlink_peers),
+    ):
+        found = int(peers.max(initial=0))
+        if found > most:
+            raise UnsupportedError(
+                f"by the rules of the strategy {options.strategy!r} rank {np.argmax(peers)} exchanges bytes"
+                f" with {found} ranks over {over}, but options.{field} is {most}; expected {found} or more,"
+                " or the strategy 'optimal', which keeps within fewer where it finds a way"
+            )
 
 
 def _schedule(problem: Problem, forests: list[Forest], *, must_fit: bool) -> tuple[Tables, Traffic]:

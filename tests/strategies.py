@@ -21,7 +21,13 @@ from reshard_planner.topology import Domain, Link, Nic, Pod
 
 MAX_ELEMENTS = 2000
 MAX_RANKS = 12
-STRATEGIES = ("optimal", "direct", "gather-broadcast")
+STRATEGIES = ("optimal", "direct", "gather-broadcast", "striped", "hybrid")
+"""Strategies that compile every spec whose GPUs have NICs."""
+
+M2N_STRATEGIES = ("m2n-uniform", "m2n-node-aware")
+"""Strategies that refuse what NCCL M2N would refuse."""
+
+ALL_STRATEGIES = (*STRATEGIES, *M2N_STRATEGIES)
 
 WHOLE_BYTE_DTYPES = ("uint8", "bfloat16", "float32", "float64", "complex128")
 SUB_BYTE_DTYPES = ("uint1", "uint2", "int3", "uint4", "int5", "quint4x2", "quint2x4")

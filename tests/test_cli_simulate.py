@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from dataclasses import replace
 
 import pytest
 from test_cli import REPLICAS, ROWS_TO_COLUMNS, assert_refused, call, result
 
 import reshard_planner as rp
-from reshard_planner.cli.verbs import simulate
-from reshard_planner.errors import UnsupportedError
+from reshard_planner.cli.verbs import compare, simulate
+from reshard_planner.errors import InputError, UnsupportedError
+from reshard_planner.ir.forms import save_as
 from reshard_planner.render.prediction import prediction_text
 from reshard_planner.routing import STRATEGIES
-from reshard_planner.simulate import Costs, LinkCosts, phases_by_pattern, predict, with_link_costs, workload
+from reshard_planner.simulate import (
+    Costs,
+    LinkCosts,
+    phases_by_pattern,
+    phases_by_strategy,
+    predict,
+    with_link_costs,
+    workload,
+)
 
 LAYERS = """\
 version: 1
@@ -93,6 +105,7 @@ def test_the_text_says_time_ratio_where_it_goes_and_the_busiest_ports(plan, caps
     at = next(number for number, line in enumerate(lines) if line.startswith("busiest ports"))
     assert len(lines) - at == 1 + 3
     assert "  waiting" in out
+    assert "busiest ports" not in call(capsys, "simulate", plan, "--ports", "0")[1]
     # what was saved is what is drawn from the library's value
     loaded = rp.Plan.load(plan)
     assert out == prediction_text(loaded, predict(loaded), 3) + "\n"
@@ -135,8 +148,16 @@ def test_a_trace_shows_every_message_or_those_of_some_ranks(plan, tmp_path, caps
         (["--nic-efficiency", "1.5"], ["--nic-efficiency", "1.5", "at most 1"]),
         (["--nvlink-efficiency", "0"], ["--nvlink-efficiency", "above 0"]),
         (["--buffered", "x"], ["--buffered", "x"]),
-        (["--tolerance", "1"], ["tolerance", "0.01"]),
-        (["--tolerance", "nan"], ["tolerance", "nan"]),
+        (["--slot-cost", "1e308"], ["--slot-cost", "1e+308", "below 1000000"]),
+        (["--message-cost", "1e6"], ["--message-cost", "below 1000000"]),
+        (["--nic-latency", "1e6"], ["--nic-latency", "below 1000000"]),
+        (["--nvlink-latency", "1e-320"], ["--nvlink-latency", "at least 1e-15"]),
+        (["--nic-efficiency", "1e-320"], ["--nic-efficiency", "at least 1e-09"]),
+        (["--nvlink-efficiency", "1e-10"], ["--nvlink-efficiency", "at least 1e-09"]),
+        (["--tolerance", "1"], ["--tolerance", "0.001"]),
+        (["--tolerance", "0.0011"], ["--tolerance", "0.001"]),
+        (["--tolerance", "-1"], ["--tolerance", "-1.0"]),
+        (["--tolerance", "nan"], ["--tolerance", "nan"]),
         (["--ports", "-1"], ["--ports", "-1"]),
         (["--rank", "0"], ["--rank", "--trace"]),
         (["--trace", "t.json", "--rank", "99"], ["--rank 99", "8 ranks"]),
@@ -157,8 +178,62 @@ def test_what_is_no_plan_and_no_spec_is_refused_in_one_sentence(tmp_path, capsys
     assert_refused(call(capsys, "simulate", file), "plan.reshard")
 
 
-def test_a_trace_that_no_viewer_shows_is_refused(plan, tmp_path, capsys, monkeypatch):
+def test_the_ends_of_twenty_phases_are_listed(plan):
+    loaded = rp.Plan.load(plan)
+    for count in (1, 2, 20, 21, 25):
+        ends_s = tuple(map(float, range(1, count + 1)))
+        text = prediction_text(loaded, replace(predict(loaded), phase_ends_s=ends_s))
+        listed = [line.split() for line in text.splitlines() if re.match(r"\d+ +\d+ s +1 s$", line)]
+        shown = min(count, 20) if count > 1 else 0
+        assert listed == [[str(at), str(at + 1), "s", "1", "s"] for at in range(shown)]
+        assert (f"... and {count - 20} more" in text) == (count > 20)
+
+
+@pytest.mark.parametrize("form", ["plan.reshard", "plan.json", "plan.txt", "spec.yaml", "link.reshard"])
+def test_a_trace_is_not_written_over_what_is_read(form, spec, plan, tmp_path, capsys):
+    file = tmp_path / form
+    if form == "link.reshard":
+        file.symlink_to(plan)
+    elif form != "spec.yaml":
+        save_as(rp.Plan.load(plan), file)
+    before = file.read_bytes()
+    assert_refused(call(capsys, "simulate", file, "--trace", file), f"--trace {file}", "another")
+    assert file.read_bytes() == before
+    assert spec.read_text() == LAYERS
+
+
+@pytest.mark.parametrize("suffix", [".json", ".txt", ".reshard", ".yaml"])
+def test_a_plan_is_called_a_plan_where_a_spec_is_expected(suffix, plan, tmp_path, capsys):
+    file = tmp_path / f"given{suffix}"
+    save_as(rp.Plan.load(plan), file)
+    for verb in ("compare", "compile", "symbolic", "tiles"):
+        assert_refused(call(capsys, verb, file), f"{file} is a plan", "expected a spec")
+    with pytest.raises(InputError, match=r"is a plan.*expected a spec"):
+        rp.ReshardSpec.load(file)
+    # JSON with its fields in another order, or on one line
+    if suffix == ".json":
+        document = json.loads(file.read_text())
+        file.write_text(json.dumps(dict(reversed(document.items()))))
+        assert_refused(call(capsys, "compare", file), f"{file} is a plan; expected a spec")
+
+
+@pytest.mark.parametrize("name", ["part.json", "part.plan"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_part_of_a_plan_in_json_is_called_damaged_json(name, share, plan, tmp_path, capsys):
+    whole, part = tmp_path / "whole.json", tmp_path / name
+    save_as(rp.Plan.load(plan), whole)
+    text = whole.read_text()
+    part.write_text(text[: int(len(text) * share)])
+    assert_refused(call(capsys, "simulate", part), name, "not valid JSON")
+    assert_refused(call(capsys, "compare", part), f"{part} is a plan, or part of one", "expected a spec")
+
+
+def test_a_trace_that_no_viewer_shows_is_refused_before_the_run(plan, tmp_path, capsys, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("it was simulated")
+
     monkeypatch.setattr(simulate, "MAX_EVENTS", 10)
+    monkeypatch.setattr(simulate, "predict_phases", never)
     file = tmp_path / "trace.json"
     assert_refused(call(capsys, "simulate", plan, "--trace", file), "--trace", "at most 10", "--rank")
     assert not file.exists()
@@ -185,6 +260,7 @@ def test_compare_predicts_every_plan_and_says_how_much_faster_it_is(spec, capsys
             "elapsed_s": expected,
             "bound_ratio": expected / each["bound"]["time_s"],
             "speedup": slow_s / expected,
+            "phases": 1,
             "reason": None,
         }
         for kept in ("payload", "busiest_nic", "staging_nbytes", "schedule"):
@@ -218,6 +294,72 @@ def test_compare_goes_on_where_a_strategy_refuses_or_is_too_slow(tmp_path, capsy
     assert slow["direct"] == {"too_slow": "it takes more than 1e-09 s"}
     assert slow["optimal"]["predicted"]["elapsed_s"] is None
     assert "1e-09" in slow["optimal"]["predicted"]["reason"]
+
+
+def test_what_refuses_after_the_limit_is_not_called_slow(spec, capsys, monkeypatch):
+    def late(spec, name, progress):
+        if name == "optimal":
+            return rp.compile(spec, name)
+        progress("routes")
+        time.sleep(0.02)
+        raise UnsupportedError("not such tensors")
+
+    monkeypatch.setattr(compare, "compile_spec", late)
+    found = result(capsys, "compare", spec, "--limit", "0.01")["strategies"]
+    assert {name: each for name, each in found.items() if name != "optimal"} == {
+        name: {"refused": "not such tensors"} for name in STRATEGIES if name != "optimal"
+    }
+
+
+LIMITED = ROWS_TO_COLUMNS + "options: {max_network_peers: 1, max_nvlink_peers: 1}\n"
+
+
+def test_compare_goes_on_where_optimal_refuses_and_ends_where_all_do(spec, tmp_path, capsys, monkeypatch):
+    def picky(spec, name, progress):
+        if name in refusing:
+            raise UnsupportedError(f"not {name}")
+        return rp.compile(spec, name, progress)
+
+    monkeypatch.setattr(compare, "compile_spec", picky)
+    refusing = {"optimal", "gather-broadcast"}
+    code, out, err = call(capsys, "compare", spec)
+    assert (code, err) == (0, "")
+    assert "\noptimal refuses: not optimal\n" in out
+    assert "\ndirect " in out
+    found = result(capsys, "compare", spec)["strategies"]
+    assert list(found) == list(STRATEGIES)
+    assert {name for name, each in found.items() if "refused" in each} == refusing
+    assert found["direct"]["predicted"]["speedup"] is None
+    refusing = set(STRATEGIES)
+    assert_refused(call(capsys, "compare", spec), "no strategy has a plan", "optimal refuses: not optimal")
+    # no way keeps these limits
+    monkeypatch.undo()
+    path = tmp_path / "limited.yaml"
+    path.write_text(LIMITED)
+    assert_refused(call(capsys, "compare", path), "optimal refuses: ", "max_network_peers")
+
+
+def test_hybrid_is_predicted_in_its_phases(spec, tmp_path, capsys):
+    path = tmp_path / "mixed.yaml"
+    path.write_text(LAYERS.replace("layers.0.w", "layers.0.mlp.up_proj.weight"))
+    plan = rp.compile(rp.ReshardSpec.load(path), "hybrid")
+    together, phased = predict(plan), predict(plan, phases=phases_by_strategy(plan.spec))
+    assert phased.elapsed_s > together.elapsed_s
+    ends_s = list(phased.phase_ends_s)
+    for options in ([], ["--phases", "strategy"]):
+        found = result(capsys, "simulate", path, "--strategy", "hybrid", *options)
+        assert found["predicted"]["elapsed_s"] == phased.elapsed_s
+        assert [phase["end_s"] for phase in found["phases"]] == ends_s
+    apart = result(capsys, "simulate", path, "--strategy", "hybrid", "--phases", "none")
+    assert apart["predicted"]["elapsed_s"] == together.elapsed_s
+    compared = result(capsys, "compare", path)["strategies"]
+    assert compared["hybrid"]["predicted"]["elapsed_s"] == phased.elapsed_s
+    assert {name: each["predicted"]["phases"] for name, each in compared.items()} == {
+        name: 1 + (name == "hybrid") for name in STRATEGIES
+    }
+    note = "hybrid is predicted in 2 phases"
+    assert f"\n{note}" in call(capsys, "compare", path)[1]
+    assert note not in call(capsys, "compare", spec)[1]
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "nan"])

@@ -162,9 +162,12 @@ def test_no_message_goes_to_its_own_rank(spec, strategy):
     assert np.array_equal(ops.src == ops.dst, ops.medium == Medium.LOCAL)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "striped"])
 def test_what_stays_on_its_rank_is_copied(world, strategy):
-    """RC-070: shards of 3, 3, 3 and 1 rows become replicas on the same ranks, which copy their own rows."""
+    """RC-070: shards of 3, 3, 3 and 1 rows become replicas on the same ranks, which copy their own rows.
+
+    ``striped`` goes by NeMo RL's rule, by which uneven shards are broadcast.
+    """
     plan = rp.compile(one_tensor((10,), "float32", over(range(4), "S(0)"), over(range(4), "R")), strategy)
     copied = Counter()
     for rank in plan.ranks:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from oracle import assert_interprets_exactly, assert_processes_move_as_certified
 from strategies import specs
+from test_m2n_limits import limits_of
 from test_m2n_strategies import moves, on, one
 
 import reshard_planner as rp
@@ -19,7 +20,7 @@ from reshard_planner.models.parallelism import parse_parallelism
 from reshard_planner.models.roles import FEED_FORWARD
 from reshard_planner.models.whole import build_spec
 from reshard_planner.routing.hybrid import is_feed_forward, phases
-from reshard_planner.routing.m2n_limits import why_refused
+from reshard_planner.transfer import Medium, Role
 
 CONFIGS = Path(__file__).parent.parent / "examples" / "configs"
 
@@ -124,6 +125,14 @@ def part(spec, tensors):
     return rp.ReshardSpec([spec.tensors[at] for at in tensors], spec.topology, spec.options)
 
 
+def among_all_ranks(spec, tensors):
+    """The same with a tensor of nothing on all ranks: what NCCL M2N does depends on its communicator."""
+    everywhere = rp.Layout(rp.Mesh(spec.ranks), ["R"])
+    nothing = rp.TensorSpec("nothing", (0,), "uint8", everywhere, everywhere)
+    chosen = part(spec, tensors)
+    return rp.ReshardSpec([*chosen.tensors, nothing], chosen.topology, chosen.options)
+
+
 def renamed(spec, names):
     tensors = [
         rp.TensorSpec(name, tensor.shape, tensor.dtype, tensor.src, tensor.dst)
@@ -138,11 +147,12 @@ def test_any_spec_is_delivered_and_every_kind_goes_as_it_does_alone(spec):
     plan = rp.compile(spec)
     assert_delivers(plan)
     by_strategy = {}
+    limits = limits_of(spec)
     for at, tensor in enumerate(spec.tensors):
-        bulk = "m2n-node-aware" if why_refused(tensor) is None else "striped"
+        bulk = "m2n-node-aware" if limits.why_refused(tensor) is None else "striped"
         by_strategy.setdefault("gather-broadcast" if tensor.name == "w" else bulk, []).append(at)
     for strategy, tensors in by_strategy.items():
-        alone = rp.compile(part(spec, tensors), strategy)
+        alone = rp.compile(among_all_ranks(spec, tensors), strategy)
         assert [moves(plan, at) for at in tensors] == [moves(alone, at) for at in range(len(tensors))]
 
 
@@ -174,7 +184,8 @@ def test_in_whole_models_both_phases_have_the_routes_that_they_have_alone(name):
     plan = rp.compile(spec, "hybrid")
     rp.verify(plan)
     feed_forward, others = phases(spec)
-    reasons = {why_refused(spec.tensors[at]) for at in feed_forward}
+    limits = limits_of(spec)
+    reasons = {limits.why_refused(spec.tensors[at]) for at in feed_forward}
     moved_by = "striped" if name == "Qwen3-30B-A3B" else "m2n-node-aware"
     assert (None in reasons, len(reasons)) == (moved_by != "striped", 1)
     for tensors, strategy in ((feed_forward, moved_by), (others, "gather-broadcast")):
@@ -227,8 +238,26 @@ def test_kinds_may_begin_in_different_stages(dtype):
 def test_more_copies_than_m2n_sends_within_a_domain_are_striped():
     spec = one(on(0, (1,), "R"), on(1, (130,), "R"), [[0], list(range(1, 131))], (130,))
     spec = renamed(spec, ["mlp.up_proj.weight"])
-    assert why_refused(spec.tensors[0]) is None
+    assert limits_of(spec).why_refused(spec.tensors[0]).startswith("more than 129 copies")
     assert moves(rp.compile(spec, "hybrid")) == moves(rp.compile(spec, "striped"))
+
+
+def test_copies_that_several_source_replicas_serve_are_counted_as_m2n_does():
+    """Of 200 copies of the second shard in one domain each of two source replicas serves 100."""
+    domains = [[*range(4)], [*range(4, 104)], [*range(104, 204)], [*range(204, 404)]]
+    spec = one(on(0, (2, 2), "R", "S(0)"), on(4, (2, 200), "S(0)", "R"), domains, (4, 8))
+    spec = renamed(spec, ["mlp.up_proj.weight"])
+    assert moves(rp.compile(spec, "hybrid")) == moves(rp.compile(spec, "m2n-node-aware"))
+
+
+def test_m2n_moves_what_it_does_in_the_communicator_of_all_ranks():
+    """Ranks 0 and 1 are in one domain, but not all ranks are: there is no way that stays on NVLink."""
+    pairs = [(on(0, (1,), "R"), on(1, (1,), "R")), (on(2, (1,), "R"), on(3, (1,), "R"))]
+    names = ["a.up_proj.weight", "b.q_proj.weight"]
+    tensors = [rp.TensorSpec(name, (8,), "uint8", *pair) for name, pair in zip(names, pairs, strict=True)]
+    spec = rp.ReshardSpec(tensors, rp.Topology.uniform(4, 2))
+    assert set(moves(rp.compile(spec, "hybrid"), 0)) == {(0, 1, Medium.NETWORK, Role.INJECT)}
+    assert moves(rp.compile(spec, "hybrid"), 0) == moves(rp.compile(spec, "m2n-node-aware"), 0)
 
 
 def test_processes_move_what_the_certificate_says():

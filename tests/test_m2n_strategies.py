@@ -14,13 +14,14 @@ from oracle import assert_interprets_exactly, assert_processes_move_as_certified
 from reshard_executors.emulation import cluster
 from strategies import options, specs, topologies
 from test_m2n_layouts import GRID, build, layout
+from test_m2n_limits import limits_of
 
 import reshard_planner as rp
 from benchmarks.m2n import NODE_AWARE, UNIFORM, m2n_cases
 from benchmarks.models import model_cases
 from reshard_planner.errors import MediumError, UnsupportedError
 from reshard_planner.ir.messages import split_moves
-from reshard_planner.routing.m2n_limits import DTYPES, find_sides, why_refused
+from reshard_planner.routing.m2n_limits import DTYPES
 from reshard_planner.simulate import predict
 from reshard_planner.topology import Domain, Link, Nic
 from reshard_planner.transfer import Medium, Role
@@ -205,7 +206,9 @@ def test_a_rank_without_nic_is_refused_where_it_would_have_to_send(strategy):
     tensors = [rp.TensorSpec(f"w{at}", (4,), "uint8", on(at, (1,), "R"), on(2, (1,), "R")) for at in (1, 0)]
     rp.compile(rp.ReshardSpec(tensors[:1], topology), strategy)
     spec = rp.ReshardSpec(tensors, topology)
-    with pytest.raises(UnsupportedError, match="ranks 0 and 2 must exchange bytes over the network"):
+    with pytest.raises(
+        UnsupportedError, match=rf"strategy '{strategy}' rank 0 sends to rank 2 .* rank 0 has no NIC"
+    ):
         rp.compile(spec, strategy)
 
 
@@ -244,9 +247,11 @@ def least_nic_nbytes(spec):
     held, needed, takers = Counter(), Counter(), defaultdict(set)
     home = {gpu: at for at, domain in enumerate(spec.topology.domains) for gpu in domain.gpus}
     known = {}
+    limits = limits_of(spec)
     for tensor in spec.tensors:
         if tensor.geometry not in known:
-            source, destination = find_sides(tensor)
+            reshard = limits.reshard(tensor)
+            source, destination = reshard.source, reshard.destination
             ranks = frozenset(rank for copies in source.ranks for rank in copies)
             count = len(destination.shards)
             near = Counter()
@@ -473,7 +478,7 @@ def test_more_copies_in_a_domain_than_a_leader_sends_to_are_refused(strategy):
         return one(on(0, (1,), "R"), on(1, (copies,), "R"), [[0], list(range(1, copies + 1))], (4,))
 
     rp.compile(spec(129), strategy)
-    with pytest.raises(UnsupportedError, match="'w': more than 129 copies"):
+    with pytest.raises(UnsupportedError, match="'w': more than 129 copies of a destination shard"):
         rp.compile(spec(130), strategy)
 
 
@@ -587,7 +592,8 @@ def accepted_specs(draw):
 
 @given(accepted_specs())
 def test_what_is_accepted_is_delivered_and_never_below_the_least_payload(spec):
-    assert [why_refused(tensor) for tensor in spec.tensors] == [None] * len(spec.tensors)
+    limits = limits_of(spec, spec.options.strategy)
+    assert [limits.why_refused(tensor) for tensor in spec.tensors] == [None] * len(spec.tensors)
     plan = rp.compile(spec)
     assert_delivers(plan)
     payload = plan.certificate.payload
@@ -600,7 +606,8 @@ def test_what_is_accepted_is_delivered_and_never_below_the_least_payload(spec):
 
 @given(specs(), st.sampled_from(MODES))
 def test_any_spec_is_either_refused_for_its_first_refused_tensor_or_delivered(spec, strategy):
-    reasons = {tensor.name: why_refused(tensor) for tensor in spec.tensors}
+    limits = limits_of(spec, strategy)
+    reasons = {tensor.name: limits.why_refused(tensor) for tensor in spec.tensors}
     refused = [
         f"NCCL M2N would refuse tensor {name!r}: {reason}" for name, reason in reasons.items() if reason
     ]
@@ -630,8 +637,9 @@ def test_node_aware_moves_every_shard_once_into_every_domain_where_all_shards_of
     if len({home[rank] for rank in spec.ranks}) == 1:
         return
     uniform, aware = (rp.compile(spec, strategy) for strategy in MODES)
+    limits = limits_of(spec)
     for at, tensor in enumerate(spec.tensors):
-        _, destination = find_sides(tensor)
+        destination = limits.reshard(tensor).destination
         share = tensor.nbytes // len(destination.shards)
         least = share * sum(len({home[rank] for rank in copies}) for copies in destination.ranks)
         moved, more = (over_network(plan, at) for plan in (aware, uniform))

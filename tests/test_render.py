@@ -24,7 +24,7 @@ from reshard_planner.errors import InputError
 from reshard_planner.intset import format_ints, parse_ints
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.tables import Tables
-from reshard_planner.render.comparison import comparison_table
+from reshard_planner.render.comparison import Predicted, comparison_table
 from reshard_planner.render.flows import MAX_EDGES, MAX_IDLE, MAX_JOINED_EDGES, MAX_PLACES
 from reshard_planner.render.layouts import MAX_GRIDS, MAX_LAYOUTS, MAX_RANGES, layouts_dot
 from reshard_planner.render.notebook import Picture, mimebundle
@@ -585,12 +585,19 @@ def test_the_summary_says_what_the_certificate_says():
     assert "0 B in 0 transfers" in text
 
 
+UNPREDICTED = Predicted(None, None, None, 0)
+
+
 def test_the_comparison_has_a_row_per_plan_and_the_bound():
-    lines = comparison_table([replicas(name) for name in ("optimal", "direct")]).splitlines()
+    plans = [replicas(name) for name in ("optimal", "direct")]
+    lines = comparison_table(plans, [Predicted(2e-3, 2.0, 3.25, 1), UNPREDICTED]).splitlines()
     assert "128 B" in lines[0]
     assert [line.split()[0] for line in lines[2:]] == ["optimal", "direct"]
     assert "4 + 4 + 0" in lines[2]
     assert "8 + 0 + 0" in lines[3]
+    assert re.split(r"  +", lines[1])[-3:] == ["predicted", "x T*", "speedup"]
+    assert re.split(r"  +", lines[2])[-3:] == ["2 ms", "2.00", "3.25"]
+    assert re.split(r"  +", lines[3])[-3:] == ["-", "-", "-"]
 
 
 def test_the_comparison_counts_uplinks_only_where_there_are_pods():
@@ -599,13 +606,15 @@ def test_the_comparison_counts_uplinks_only_where_there_are_pods():
     uplink = Link(25 * 10**9, 1.0, 0.0)
     topology = replace(rp.Topology.uniform(8, 4), pods=(Pod((0,), uplink), Pod((1,), uplink)))
     plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (4096, 4096), "bfloat16", train, serve)], topology))
-    head, cells = (re.split(r"  +", line) for line in comparison_table([plan]).splitlines()[1:])
+    head, cells = (
+        re.split(r"  +", line) for line in comparison_table([plan], [UNPREDICTED]).splitlines()[1:]
+    )
     found = dict(zip(head, cells, strict=True))
     # 32 MiB through one uplink of half a NIC's rate, a quarter of them through each NIC
     assert found["busiest uplink"] == format_s(2**25 / (25 * 10**9)) == "1.34 ms"
     assert found["busiest NIC"] == format_s(2**23 / (50 * 10**9))
     assert found["x bound"] == "1.00"
-    assert "busiest uplink" not in comparison_table([replicas()])
+    assert "busiest uplink" not in comparison_table([replicas()], [UNPREDICTED])
 
 
 @given(st.integers(0, 2**53))

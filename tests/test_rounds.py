@@ -54,6 +54,14 @@ def test_units_of_any_size_waste_little_of_their_rounds(share):
     assert found.max(axis=1).sum() <= 1.05 * found.sum(axis=0).max() + 2 * share
 
 
+@pytest.mark.parametrize("share", [0.001, 0.02, 0.05])
+@pytest.mark.parametrize("alpha", [1.0, 1e4])
+def test_units_that_fit_in_one_round_share_it_where_slots_cost(share, alpha):
+    kinds = [kind([((0, 0), share), ((0, 1), share)])]
+    _, rounds = fill(kinds, [round(1 / share)], ports=2, alpha=alpha)
+    assert len(np.unique(rounds)) == 1
+
+
 def halves(stages, parts):
     """Kinds of stages: each keeps a port of its own busy, and half of the ports that all stages share."""
     shared = np.arange(parts)

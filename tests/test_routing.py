@@ -10,8 +10,11 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from oracle import Moves, assert_interprets_exactly, handed_on
+from strategies import ALL_STRATEGIES, M2N_STRATEGIES, specs
 
 import reshard_planner as rp
+from reshard_planner.errors import UnsupportedError
+from reshard_planner.routing import STRATEGIES
 from reshard_planner.routing.arborescence import cheapest_parents
 from reshard_planner.routing.cuts import LEAST_PIECE_NBYTES, cut_dim, split_at, split_boxes
 from reshard_planner.routing.sets import Turns
@@ -347,3 +350,137 @@ def test_equal_needers_may_be_in_need_in_different_domains():
     rp.verify(plan)
     network = plan.ops().select(plan.ops().medium == Medium.NETWORK)
     assert not {3, 5} & {*network.src.tolist(), *network.dst.tolist()}
+
+
+# limits of peers, and NICs that ranks lack, whatever the strategy
+
+
+@given(specs(max_ranks=8), st.sampled_from(ALL_STRATEGIES), st.integers(1, 4), st.integers(1, 4))
+def test_a_plan_keeps_the_limits_of_peers_or_is_refused(spec, strategy, network, nvlink):
+    """What is refused has too many peers indeed; `optimal` may find another way, and says so itself."""
+    free, told = compiled(spec, strategy)
+    if free is None:
+        assert strategy in M2N_STRATEGIES
+        assert told.startswith("NCCL M2N would refuse tensor ")
+        return
+    peers = free.certificate.peers
+    excess = [
+        f"options.{option} is {limit}; expected {most} or more"
+        for option, most, limit in (
+            ("max_network_peers", peers.network_max, network),
+            ("max_nvlink_peers", peers.nvlink_max, nvlink),
+        )
+        if most > limit
+    ]
+    limited = spec.with_options(max_network_peers=network, max_nvlink_peers=nvlink)
+    plan, told = compiled(limited, strategy)
+    if plan is None:
+        assert excess
+        assert strategy == "optimal" or excess[0] in told
+    else:
+        assert plan.certificate.peers.network_max <= network
+        assert plan.certificate.peers.nvlink_max <= nvlink
+        assert strategy == "optimal" or not excess
+
+
+def compiled(spec, strategy):
+    """The plan of a strategy, or why there is none."""
+    try:
+        return rp.compile(spec, strategy), ""
+    except UnsupportedError as error:
+        return None, str(error)
+
+
+def rows_to_copies(**options):
+    """Four ranks with a quarter each, and eight in two domains that need all."""
+    src, dst = rp.Layout(rp.Mesh(range(4)), ["S(0)"]), rp.Layout(rp.Mesh(range(4, 12)), ["R"])
+    tensor = rp.TensorSpec("w", (64, 64), "bfloat16", src, dst)
+    return rp.ReshardSpec([tensor], rp.Topology.uniform(12, 4), rp.Options(**options))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "network", "nvlink"),
+    [("direct", (0, 8), None), ("gather-broadcast", (4, 2), (0, 3)), ("m2n-uniform", (4, 2), (4, 3))],
+)
+def test_a_refusal_for_peers_names_strategy_rank_number_and_option(strategy, network, nvlink):
+    for option, over, known in (
+        ("max_network_peers", "the network", network),
+        ("max_nvlink_peers", "NVLink", nvlink),
+    ):
+        if known is None:
+            continue
+        rank, most = known
+        rp.compile(rows_to_copies(**{option: most}), strategy)
+        with pytest.raises(UnsupportedError) as caught:
+            rp.compile(rows_to_copies(**{option: most - 1}), strategy)
+        assert str(caught.value) == (
+            f"by the rules of the strategy '{strategy}' rank {rank} exchanges bytes with {most} ranks"
+            f" over {over}, but options.{option} is {most - 1}; expected {most} or more,"
+            " or the strategy 'optimal', which keeps within fewer where it finds a way"
+        )
+
+
+def test_optimal_says_itself_how_few_peers_it_found():
+    fewest = "; the fewest that a way was found for are 2 over the network and 3 over NVLink"
+    for limits, said in (
+        ({"max_network_peers": 1}, "options.max_network_peers is 1"),
+        ({"max_nvlink_peers": 1}, "options.max_nvlink_peers is 1"),
+        (
+            {"max_network_peers": 1, "max_nvlink_peers": 1},
+            "options.max_network_peers is 1 and options.max_nvlink_peers is 1",
+        ),
+    ):
+        with pytest.raises(UnsupportedError) as caught:
+            rp.compile(rows_to_copies(**limits))
+        assert str(caught.value) == said + fewest
+
+
+def without_nics(src, *owners):
+    """Ranks 0 and 1 are in one domain, 2 and 3 alone; of the first three only owners have a NIC."""
+    domains = [rp.topology.Domain(gpus) for gpus in ((0, 1), (2,), (3,))]
+    topology = rp.Topology(tuple(domains), tuple(Nic((gpu,)) for gpu in (*owners, 3)))
+    tensor = rp.TensorSpec("w", (8, 8), "uint8", src, rp.Layout(rp.Mesh([3]), ["R"]))
+    return rp.ReshardSpec([tensor], topology)
+
+
+HALVES, WHOLE = rp.Layout(rp.Mesh([0, 1]), ["S(0)"]), rp.Layout(rp.Mesh([2]), ["R"])
+
+
+@pytest.mark.parametrize("strategy", ["optimal", "direct", "gather-broadcast", "hybrid"])
+@pytest.mark.parametrize("order", [[HALVES, WHOLE], [WHOLE, HALVES]], ids=["last", "first"])
+def test_a_holder_with_a_nic_is_found_in_any_source_layout(strategy, order):
+    plan = rp.compile(without_nics(order, 2), strategy)
+    rp.verify(plan)
+    assert_interprets_exactly(plan)
+    assert plan.certificate.payload.network_nbytes == 64
+
+
+def test_a_root_without_nic_gathers_and_broadcasts_among_its_neighbours():
+    """Another layout has a rank with a NIC, but it could not reach those that need the bytes."""
+    domains = rp.topology.Domain((0, 1)), rp.topology.Domain((2,))
+    source = [rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([2]), ["R"])]
+    tensor = rp.TensorSpec("w", (8, 8), "uint8", source, rp.Layout(rp.Mesh([1]), ["R"]))
+    plan = rp.compile(rp.ReshardSpec([tensor], rp.Topology(domains, (Nic((2,)),))), "gather-broadcast")
+    rp.verify(plan)
+    assert plan.certificate.payload.network_nbytes == 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "src", "said"),
+    [
+        (
+            "striped",
+            [HALVES, WHOLE],
+            "by the rules of the strategy 'striped' rank 0 sends to rank 3 .* rank 0 has no NIC",
+        ),
+        ("striped", rp.Layout(rp.Mesh([0, 2]), ["R"]), "rank 0 sends to rank 3 .* rank 0 has no NIC"),
+        ("direct", HALVES, r"one of the ranks \[0\] must move bytes over the network, but none has a NIC"),
+    ],
+)
+def test_a_refusal_for_a_nic_says_what_the_rules_of_the_strategy_ask_for(strategy, src, said):
+    with pytest.raises(UnsupportedError, match=f"{said}; expected a NIC for .* the strategy 'optimal'"):
+        rp.compile(without_nics(src, 1, 2), strategy)
+
+
+def test_all_strategies_are_tested():
+    assert set(ALL_STRATEGIES) == set(STRATEGIES)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from strategies import host_costs, specs, topologies
 
 import reshard_planner as rp
-from reshard_planner.errors import InputError, MediumError
+from reshard_planner.errors import InputError, MediumError, TopologyError
 from reshard_planner.ir.program import Move, Program
 from reshard_planner.ir.traffic import measure_traffic
 from reshard_planner.ir.views import View
@@ -33,7 +33,7 @@ from reshard_planner.simulate import (
     with_link_costs,
 )
 from reshard_planner.simulate.costs import FREE
-from reshard_planner.simulate.fair import fair_rates
+from reshard_planner.simulate.fair import ordered_rates
 from reshard_planner.topology import Domain, Link, Nic, Pod, Ports
 from reshard_planner.transfer import Medium
 
@@ -112,10 +112,30 @@ def test_where_every_cost_doubles_the_time_does(plan, costs):
 
 
 @given(plans, host_costs, st.sampled_from([1e-6, 1e-3, 1.0]))
-def test_more_latency_is_never_faster(plan, costs, more_s):
+def test_more_latency_of_all_links_alike_is_never_faster(plan, costs, more_s):
     late = with_links(plan.spec.topology, lambda link: replace(link, latency_s=link.latency_s + more_s))
     before, after = predict(plan, costs), predict(plan, costs, topology=late)
     assert after.elapsed_s >= before.elapsed_s * (1 - CLOSE)
+
+
+def test_more_latency_of_one_nic_may_be_faster():
+    # the late NIC sends its one message to 6 later, so that those before it there have the port for longer
+    work = by_hand(
+        [
+            *((3, 3, dst, Medium.NETWORK, 6) for dst in (6, 7)),
+            *((4, 3, dst, Medium.NETWORK, 4) for dst in (5, 6, 7)),
+            *((5, src, dst, Medium.NETWORK, 8) for src, dst in ((1, 7), (3, 5), (4, 6))),
+            *((6, 3, dst, Medium.NETWORK, 6) for dst in (5, 6, 7)),
+        ]
+    )
+    rates = (20, 20, 20, 10, 20, 5, 5, 5)
+
+    def elapsed_s(late_s: float) -> float:
+        nics = (Nic((gpu,), Link(rate, 1.0, late_s * (gpu == 4))) for gpu, rate in enumerate(rates))
+        topology = rp.Topology(tuple(Domain((gpu,)) for gpu in range(8)), tuple(nics))
+        return predict_workload(work, topology).elapsed_s
+
+    assert elapsed_s(2.1) < 0.97 * elapsed_s(0.1)
 
 
 @given(plans, host_costs)
@@ -183,7 +203,7 @@ def test_fair_shares_leave_nobody_who_could_have_more(data):
     paths = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
     flows = data.draw(st.lists(paths, min_size=1, max_size=12))
     ports = np.array([path + [count] * (3 - len(path)) for path in flows])
-    found = fair_rates(ports, rates)
+    found = ordered_rates(ports, np.zeros(len(ports), dtype=np.int64), rates)
     load = [
         sum(rate for rate, path in zip(found, flows, strict=True) if port in path) for port in range(count)
     ]
@@ -194,6 +214,27 @@ def test_fair_shares_leave_nobody_who_could_have_more(data):
             and rate >= max(r for r, other in zip(found, flows, strict=True) if port in other) * (1 - CLOSE)
             for port in path
         )
+
+
+@given(st.data())
+def test_earlier_messages_leave_what_they_do_not_use_to_later_ones(data):
+    count = data.draw(st.integers(1, 5))
+    rates = np.array([*data.draw(st.lists(st.integers(1, 9), min_size=count, max_size=count)), inf])
+    paths = st.lists(st.integers(0, count - 1), min_size=1, max_size=3, unique=True)
+    ports = np.array(
+        [path + [count] * (3 - len(path)) for path in data.draw(st.lists(paths, min_size=1, max_size=12))]
+    )
+    order = np.array(data.draw(st.lists(st.integers(-2, 2), min_size=len(ports), max_size=len(ports))))
+    found = ordered_rates(ports, order, rates)
+    left = rates.copy()
+    for number in sorted(set(order.tolist())):
+        mine = order == number
+        free = (left[ports] > CLOSE).all(axis=1)
+        assert found[mine & ~free] == pytest.approx(0.0, abs=CLOSE)
+        chosen = ports[mine & free]
+        alone = ordered_rates(chosen, np.zeros(len(chosen), dtype=np.int64), left)
+        assert found[mine & free] == pytest.approx(alone, abs=1e-6)
+        np.subtract.at(left, ports[mine], found[mine][:, np.newaxis])
 
 
 # Small steps in time, by rules written down anew
@@ -628,13 +669,63 @@ def test_a_network_message_without_a_nic_is_refused():
     [
         ({"pack_bytes_per_s": 0.0}, "above 0"),
         ({"pack_bytes_per_s": float("nan")}, "above 0"),
+        ({"pack_bytes_per_s": 1e-320}, "above 0, from 1e-09 on"),
+        ({"pack_bytes_per_s": "1"}, "pack_bytes_per_s is '1'"),
+        ({"pack_bytes_per_s": True}, "pack_bytes_per_s is True"),
         ({"slot_s": -1.0}, "slot_s is -1.0"),
+        ({"slot_s": 1e6}, "slot_s is 1000000.0; .* below 1000000"),
+        ({"slot_s": 10**400}, "slot_s is 1000"),
+        ({"slot_s": False}, "slot_s is False"),
         ({"message_s": inf}, "message_s is inf"),
+        ({"message_s": 1e308}, "message_s is 1e"),
+        ({"message_s": "soon"}, "message_s is 'soon'"),
+        ({"buffered_nbytes": True}, "buffered_nbytes is True"),
+        ({"buffered_nbytes": -1}, "buffered_nbytes is -1"),
     ],
 )
 def test_impossible_costs_are_refused(costs, message):
     with pytest.raises(InputError, match=message):
         Costs(**costs)
+
+
+@pytest.mark.parametrize(
+    ("links", "message"),
+    [
+        (LinkCosts(nic_efficiency=1e-320), "efficiency 1e-320 .* at least 1e-09"),
+        (LinkCosts(nvlink_efficiency=0.999e-9), "at least 1e-09"),
+        (LinkCosts(nic_efficiency=True), "efficiency True is not a number"),
+        (LinkCosts(nvlink_latency_s="1"), "latency_s '1' is not a number"),  # type: ignore[arg-type]
+        (LinkCosts(nic_latency_s=10**400), "latency_s is larger than any"),
+        (LinkCosts(nic_latency_s=1e6), "latency_s 1000000.0 .* below 1000000"),
+        (LinkCosts(nic_latency_s=1e-320), "latency_s 1e-320 .* at least 1e-15"),
+        (LinkCosts(nvlink_latency_s=-1e-20), "0 or more"),
+        (LinkCosts(nvlink_latency_s=float("nan")), "latency_s nan"),
+    ],
+)
+def test_link_costs_beyond_all_clusters_are_refused(links, message):
+    with pytest.raises(TopologyError, match=message):
+        with_link_costs(rp.Topology.uniform(2, 1), links)
+
+
+def test_costs_at_their_limits_are_predicted_as_finite_times():
+    work = by_hand([(0, 0, 1, Medium.NETWORK, 2**62)], host_nbytes={(0, 0): (0, 2**62, 0)})
+    slow = Link(1, 1e-9, 999_999.0)
+    found = predict_workload(work, rp.Topology.uniform(2, 1, slow, slow), Costs(1e-9, 999_999.0, 999_999.0))
+    assert found.elapsed_s == pytest.approx(2**63 * 1e9)
+    quick = Link(2**53 - 1, 1.0, 1e-15)
+    assert 0 < predict_workload(work, rp.Topology.uniform(2, 1, quick, quick)).elapsed_s < 1e4
+
+
+def test_what_is_no_plan_is_not_predicted():
+    with pytest.raises(InputError, match=r"plan is 'plan\.reshard'; expected a Plan"):
+        predict("plan.reshard")  # type: ignore[arg-type]
+
+
+def test_a_workload_whose_ranks_wait_for_each_other_is_refused():
+    work = by_hand([(0, 0, 1, Medium.NETWORK, 1), (5, 0, 1, Medium.NETWORK, 1)], lag=1)
+    crossed = replace(work, receiver=work.receiver[::-1].copy())
+    with pytest.raises(InputError, match="2 messages, of which 0 arrive"):
+        predict_workload(crossed, hosts(2))
 
 
 def test_an_infinite_rate_is_none():
@@ -741,3 +832,5 @@ def test_a_cost_that_no_run_shows_is_refused():
         fit_costs([Measurement(plan, 1.0)], ("nvlink_latency_s",))
     with pytest.raises(InputError, match="elapsed_s is 0"):
         fit_costs([Measurement(plan, 0.0)], ("nic_latency_s",))
+    with pytest.raises(InputError, match="elapsed_s is '1'"):
+        fit_costs([Measurement(plan, "1")], ("nic_latency_s",))  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import fields, replace
 from functools import cache
 
@@ -26,15 +27,20 @@ from reshard_planner.routing import STRATEGIES
 from reshard_planner.simulate import (
     Costs,
     Workload,
+    count_events,
     phases_by_pattern,
+    phases_by_strategy,
+    plan_phases,
     predict,
+    predict_phases,
     predict_workload,
     timeline_of,
 )
 from reshard_planner.simulate.engine import Engine
 from reshard_planner.simulate.paths import Paths
 from reshard_planner.simulate.phases import serial
-from reshard_planner.topology import Domain, Link, Nic, Topology
+from reshard_planner.simulate.straight import StraightBytes
+from reshard_planner.topology import Domain, Link, Nic, Pod, Ports, Topology
 from reshard_planner.transfer import Medium
 
 CLOSE = 1e-9
@@ -158,6 +164,34 @@ def test_windows_come_to_the_same_within_their_error(plan, costs):
     assert predict(plan, costs, tolerance=2e-4).elapsed_s == pytest.approx(exact, rel=WINDOW_ERROR)
 
 
+# Messages of one slot over NICs of 1000 bytes/s; ranks 0 and 1 share an uplink of 700. The first need that
+# traffic past no uplink does not mix with all other such traffic, the others that a change at ports beyond
+# their own does not count from the end of the window.
+UPLINKED = (
+    [
+        (0, 5, 1611), (1, 2, 2977), (1, 3, 1267), (2, 0, 2217), (2, 1, 453), (3, 2, 1374), (4, 0, 974),
+        (4, 1, 2640), (4, 3, 281), (4, 5, 633), (5, 2, 2719), (5, 3, 188), (5, 4, 2264),
+    ],
+    [
+        (0, 1, 1703), (0, 2, 854), (0, 3, 304), (1, 2, 912), (1, 3, 439), (2, 0, 875), (3, 0, 1780),
+        (3, 2, 2223),
+    ],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("messages", UPLINKED)
+def test_windows_keep_account_of_ports_that_change_within_them(messages):
+    work = by_hand([(0, src, dst, Medium.NETWORK, nbytes) for src, dst, nbytes in messages])
+    ranks = work.ranks
+    topology = Topology(
+        tuple(Domain((rank,)) for rank in ranks),
+        tuple(Nic((rank,), Link(1000, 1.0, 0.0)) for rank in ranks),
+        pods=(Pod((0, 1), Link(700, 1.0, 0.0)),),
+    )
+    exact, windows = (predict_workload(work, topology, tolerance=x).elapsed_s for x in (0.0, 1e-3))
+    assert windows == pytest.approx(exact, rel=CLOSE)
+
+
 # Laws
 
 
@@ -236,7 +270,7 @@ def test_windows_are_as_exact_as_they_claim_on_whole_models(name, costs):
     assert windows.ports[0].nbytes == exact.ports[0].nbytes
 
 
-@pytest.mark.parametrize("tolerance", [-1e-9, 0.02, float("nan"), float("inf")])
+@pytest.mark.parametrize("tolerance", [-1e-9, 0.0011, float("nan"), float("inf"), "x", True])
 def test_impossible_tolerances_are_refused(tolerance):
     with pytest.raises(InputError, match="tolerance is"):
         predict(model_plan("qwen3-32b-tp4"), tolerance=tolerance)
@@ -302,7 +336,16 @@ def test_patterns_join_layers_and_experts_but_not_words_with_digits():
 
 @pytest.mark.parametrize(
     ("phases", "message"),
-    [([[0]], "'w1' is in no phase"), ([[0, 1], [1]], "in phases 0 and 1"), ([[0, 1, 2]], "has tensor 2")],
+    [
+        ([[0]], "'w1' is in no phase"),
+        ([[0, 1], [1]], "in phases 0 and 1"),
+        ([[0, 1, 2]], "has tensor 2"),
+        ([0, 1], "phase 0 is 0; expected positions"),
+        ([[0.5], [1]], r"phase 0 has 0\.5"),
+        ([[0], [True]], "phase 1 has True"),
+        (["w0", "w1"], "phase 0 has 'w'"),
+        (2, "phases is 2"),
+    ],
 )
 def test_phases_that_miss_or_repeat_a_tensor_are_refused(phases, message):
     sides = [rp.Layout(rp.Mesh([rank]), ["R"]) for rank in (0, 1)]
@@ -312,7 +355,81 @@ def test_phases_that_miss_or_repeat_a_tensor_are_refused(phases, message):
         predict(plan, phases=phases)
 
 
+def test_phases_are_found_without_looking_at_the_whole_plan_each_time(monkeypatch):
+    sides = [rp.Layout(rp.Mesh([rank]), ["R"]) for rank in (0, 1)]
+    tensors = [rp.TensorSpec(f"w{at}", (4,), "int8", *sides) for at in range(30)]
+    plan = rp.compile(rp.ReshardSpec(tensors, Topology.uniform(2, 1)))
+    made = Counter()
+
+    def counted(self, *arguments):
+        made["straight"] += 1
+        return begin(self, *arguments)
+
+    def seen(topology, ranks):
+        made["ports"] += 1
+        return ports_of(topology, ranks)
+
+    begin, ports_of = StraightBytes.__init__, Ports.of
+    monkeypatch.setattr(StraightBytes, "__init__", counted)
+    monkeypatch.setattr(Ports, "of", seen)
+    found = predict(plan, phases=[[at] for at in range(30)])
+    assert len(found.phase_ends_s) == 30
+    assert made == {"straight": 1, "ports": 1}
+
+
+def fed_forward(*names: str) -> rp.ReshardSpec:
+    source, target = (rp.Layout(rp.Mesh(ranks), ["S(0)"]) for ranks in ([0, 1], [2, 3]))
+    tensors = [rp.TensorSpec(name, (64, 64), "bfloat16", source, target) for name in names]
+    return rp.ReshardSpec(tensors, Topology.uniform(4, 2))
+
+
+MIXED = "layers.0.self_attn.q_proj.weight", "layers.0.mlp.up_proj.weight", "norm.weight"
+
+
+def test_only_hybrid_runs_in_phases_and_only_with_weights_of_both_kinds():
+    mixed = fed_forward(*MIXED)
+    assert phases_by_strategy(mixed.with_options(strategy="hybrid")) == ((1,), (0, 2))
+    assert phases_by_strategy(rp.compile(mixed, "hybrid").spec) == ((1,), (0, 2))
+    assert {phases_by_strategy(mixed.with_options(strategy=n)) for n in STRATEGIES if n != "hybrid"} == {None}
+    for names in (MIXED[:1], MIXED[1:2], ()):
+        assert phases_by_strategy(fed_forward(*names).with_options(strategy="hybrid")) is None
+
+
+def test_one_phase_is_the_whole_plan():
+    plan = rp.compile(fed_forward(*MIXED))
+    [phase] = plan_phases(plan, None)
+    assert len(phase.workload.messages) == plan.certificate.schedule.messages
+    alone, whole = (
+        predict_phases([phase], plan.spec.topology),
+        predict_workload(phase.workload, plan.spec.topology),
+    )
+    assert (alone.elapsed_s, alone.ports) == (whole.elapsed_s, whole.ports)
+    assert np.array_equal(alone.intervals.end_s, whole.intervals.end_s)
+    assert np.array_equal(alone.slots.slot, whole.slots.slot)
+
+
 # Timelines
+
+
+@given(plans, host_costs, st.booleans(), st.data())
+def test_events_are_counted_before_a_run_as_it_has_them(plan, costs, serially, data):
+    ranks = data.draw(st.none() | st.lists(st.sampled_from(plan.ranks), unique=True))
+    phases = plan_phases(plan, None, overlapped=not serially)
+    found = predict_phases(phases, plan.spec.topology, costs)
+    counted = sum(count_events(phase.workload, ranks) for phase in phases)
+    assert counted == len(timeline_of(found, ranks))
+
+
+@pytest.mark.parametrize("rank", [-1, 4, "0", True, 0.5])
+def test_ranks_that_a_run_does_not_have_are_refused(rank):
+    plan = rp.compile(fed_forward(*MIXED))
+    found = predict(plan)
+    with pytest.raises(InputError, match="expected ranks from 0 to 3"):
+        timeline_of(found, [rank])
+    with pytest.raises(InputError, match="expected ranks from 0 to 3"):
+        count_events(Workload.of(plan), [rank])
+    with pytest.raises(InputError, match="expected a rank from 0 to 3"):
+        found.spent(rank)
 
 
 @given(plans, host_costs, st.booleans())

@@ -190,6 +190,22 @@ def test_bad_values_are_refused_by_field_and_value(path, value, error, said):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("spec", ["spec.yaml", None, 3, {"version": 1}, good()], ids=str)
+def test_what_is_no_spec_is_refused(spec):
+    with pytest.raises(SpecError) as caught:
+        rp.compile(spec)
+    said = str(caught.value)
+    assert said.startswith("spec is ")
+    assert said.endswith("; expected a ReshardSpec, which ReshardSpec.load reads from a file")
+    assert len(said) < 200
+
+
+@pytest.mark.parametrize("strategy", ["fastest", "", 3, ["direct"]], ids=str)
+def test_what_is_no_strategy_is_refused(strategy):
+    with pytest.raises(SpecError, match=r"^strategy .* is unknown; expected one of optimal, direct, "):
+        rp.compile(spec_from_dict(good()), strategy)
+
+
 def test_two_tensors_of_one_name_are_refused():
     document = good()
     document["tensors"].append(document["tensors"][0])

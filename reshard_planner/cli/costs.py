@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from math import isfinite
 
 from reshard_planner.errors import InputError
 from reshard_planner.simulate import Costs, LinkCosts
 from reshard_planner.spec.sizes import parse_nbytes
+from reshard_planner.topology.model import MAX_TIME_S, MIN_EFFICIENCY, MIN_LATENCY_S
 
 TIMES = {
     "slot_cost": "time of a rank to begin a slot, in seconds (default 0)",
@@ -51,12 +51,20 @@ def read_costs(arguments: argparse.Namespace) -> tuple[Costs, LinkCosts]:
     """
     for name in TIMES:
         value = getattr(arguments, name)
-        if value is not None and not (isfinite(value) and value >= 0):
-            raise InputError(f"--{name.replace('_', '-')} is {value}; expected seconds, 0 or more")
+        if value is None:
+            continue
+        option = f"--{name.replace('_', '-')} is {value}"
+        if not 0 <= value < MAX_TIME_S:
+            raise InputError(f"{option}; expected seconds, 0 or more and below {MAX_TIME_S:.0f}")
+        if name.endswith("latency") and 0 < value < MIN_LATENCY_S:
+            raise InputError(f"{option}; expected seconds, 0 or at least {MIN_LATENCY_S:g}")
     for name in SHARES:
         value = getattr(arguments, name)
-        if value is not None and not 0 < value <= 1:
-            raise InputError(f"--{name.replace('_', '-')} is {value}; expected a share above 0, at most 1")
+        if value is not None and not MIN_EFFICIENCY <= value <= 1:
+            raise InputError(
+                f"--{name.replace('_', '-')} is {value}; expected a share above 0, at most 1"
+                f" and at least {MIN_EFFICIENCY:g}"
+            )
     rate = None
     if arguments.pack_rate is not None:
         rate = parse_nbytes(arguments.pack_rate, "--pack-rate")

@@ -12,6 +12,7 @@ from reshard_planner.ir.forms import is_plan
 from reshard_planner.ir.plan import Plan
 from reshard_planner.routing import STRATEGIES
 from reshard_planner.spec import ReshardSpec
+from reshard_planner.spec.file import looks_like_plan
 
 
 def add_strategy(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,7 @@ def load_or_compile(path: Path, strategy: str | None = None) -> Plan:
     Raises:
         InputError: if the file is neither, or a strategy is asked of a finished plan.
     """
-    if not is_plan(path):
+    if not (looks_like_plan(path) or is_plan(path)):
         return compile_with_progress(ReshardSpec.load(path), strategy)
     plan = Plan.load(path)
     if strategy is not None and strategy != plan.spec.options.strategy:

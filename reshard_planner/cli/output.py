@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
+from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.progress import Progress, silent
 
@@ -39,6 +41,21 @@ def _print(stream: TextIO | None, text: str) -> None:
 def print_json(value: Any) -> None:
     """Print one JSON document to stdout."""
     print_text(json.dumps(value, indent=2, allow_nan=False))
+
+
+def check_output(option: str, path: Path | None, source: Path) -> None:
+    """Refuse to write over what is read.
+
+    Args:
+        option: the option that names the output.
+        path: the output; None without one.
+        source: the file that is read.
+
+    Raises:
+        InputError: if both are one file.
+    """
+    if path is not None and path.exists() and source.exists() and path.samefile(source):
+        raise InputError(f"{option} {path} is the file that is read; expected another one")
 
 
 def terminal_progress() -> Progress:

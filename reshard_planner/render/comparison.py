@@ -28,9 +28,6 @@ HEADER = (
 UPLINK = HEADER.index("busiest uplink")
 """The column that only specs with pods have."""
 
-PREDICTIONS = 3
-"""Last columns, which only predicted plans have."""
-
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
@@ -40,28 +37,27 @@ class Predicted:
         elapsed_s: time of a run, in seconds; None without a prediction.
         bound_ratio: how many times the bound that is; None where the bound is 0.
         speedup: how many times faster it is than gather-broadcast; None where that has no prediction.
+        phases: phases that the run has, 0 without a prediction.
     """
 
     elapsed_s: float | None
     bound_ratio: float | None
     speedup: float | None
+    phases: int
 
 
-def comparison_table(plans: Sequence[Plan], predicted: Sequence[Predicted] = ()) -> str:
+def comparison_table(plans: Sequence[Plan], predicted: Sequence[Predicted]) -> str:
     """A table with a row per plan, under the payload minimum and the bound that hold for all of them.
 
-    Uplinks have a column where the topology has pods, predictions where there are some.
+    Uplinks have a column where the topology has pods.
 
     Args:
         plans: plans of the same spec, at least one.
-        predicted: what is predicted for each of them; nothing for none of them.
+        predicted: what is predicted for each of them.
     """
     first, uplinks = plans[0].certificate, bool(plans[0].spec.topology.pods)
     least, bound = first.payload.minimum_network_nbytes, first.bound
-    if predicted:
-        rows = [HEADER, *(_row(*pair) for pair in zip(plans, predicted, strict=True))]
-    else:
-        rows = [HEADER[:-PREDICTIONS], *(_row(plan, None) for plan in plans)]
+    rows = [HEADER, *(_row(*pair) for pair in zip(plans, predicted, strict=True))]
     if not uplinks:
         rows = [row[:UPLINK] + row[UPLINK + 1 :] for row in rows]
     head = (
@@ -71,7 +67,7 @@ def comparison_table(plans: Sequence[Plan], predicted: Sequence[Predicted] = ())
     return f"{head}\n{align(rows)}"
 
 
-def _row(plan: Plan, predicted: Predicted | None) -> tuple[str, ...]:
+def _row(plan: Plan, predicted: Predicted) -> tuple[str, ...]:
     certificate = plan.certificate
     payload, nic, nvlink = certificate.payload, certificate.busiest_nic, certificate.busiest_nvlink
     uplink = certificate.busiest_uplink
@@ -88,7 +84,7 @@ def _row(plan: Plan, predicted: Predicted | None) -> tuple[str, ...]:
         _ratio(max(nic.time_s, nvlink.time_s, uplink.time_s), certificate.bound.time_s),
         format_nbytes(certificate.staging_nbytes),
         str(certificate.schedule.messages),
-        *(_predicted(predicted) if predicted else ()),
+        *_predicted(predicted),
     )
 
 

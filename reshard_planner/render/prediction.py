@@ -28,7 +28,7 @@ def prediction_text(plan: Plan, found: Prediction, ports: int = 10) -> str:
     Args:
         plan: what runs.
         found: its prediction.
-        ports: most ports that are listed.
+        ports: most ports that are listed; no list for 0.
     """
     bound = plan.certificate.bound
     head = f"predicted {format_s(found.elapsed_s)}"
@@ -39,7 +39,7 @@ def prediction_text(plan: Plan, found: Prediction, ports: int = 10) -> str:
     if len(found.phase_ends_s) > 1:
         blocks.append(_phases(found.phase_ends_s))
     if found.ports:
-        blocks += [_kinds(found.ports), _busiest(found.ports, ports)]
+        blocks += [_kinds(found.ports), _busiest(found.ports, ports) if ports else ""]
     return "\n\n".join(filter(None, blocks))
 
 

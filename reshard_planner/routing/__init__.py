@@ -26,7 +26,7 @@ def find_strategy(name: str) -> Strategy:
     Raises:
         SpecError: if there is none.
     """
-    if name not in STRATEGIES:
+    if name not in tuple(STRATEGIES):  # which takes what cannot be hashed, too
         raise SpecError(f"strategy {name!r} is unknown; expected one of {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
 

@@ -3,6 +3,9 @@
 The first rank of the source (that has a NIC) gathers the whole tensor, in scratch. It is then broadcast
 whole to every destination rank: along a chain through one leader per domain, and along a chain over NVLink
 within each domain. Each rank keeps it in scratch and copies its tiles out.
+
+Tiles are those of the first source layout, and come from the first rank of it that can reach the root. Where
+none can, any other rank of the source that holds the tile is as good; ranks of other layouts may be the root.
 """
 
 from __future__ import annotations
@@ -38,15 +41,26 @@ class _Broadcast:
         self.stored = geometry.sample.src[0].storage is not None
         self.tiles = SideTiles(geometry.sample, "dst")
         self.needers = self.tiles.ranks()
-        ranks = self.sources[0].ranks.tolist()
-        self.root = next((rank for rank in ranks if self.has_nic[rank]), ranks[0])
+        self.needing = frozenset(self.needers)
+        self.held = SideTiles(geometry.sample, "src")
+        ranks = (rank for source in self.sources for rank in source.ranks.tolist())
+        self.holding = tuple(dict.fromkeys(ranks))
+        self.root = self._find_root()
         self.order = self._order()
 
     def route(self) -> Forest:
         """Gather and broadcast every distinct tile of the source."""
         for box, holders in self._distinct_tiles().items():
-            self._route_tile(box, self._nearest(holders))
+            self._route_tile(box, self._nearest(box, holders))
         return self.forest.build()
+
+    def _find_root(self) -> int:
+        """The first rank of the source with a NIC; that of a later layout only where some are elsewhere."""
+        first = self.holding[0]
+        domains = {self.domain_of[rank] for rank in (first, *self.needers)}
+        among = self.sources[0].ranks.tolist() if len(domains) == 1 else self.holding
+        found: int = next((rank for rank in among if self.has_nic[rank]), first)
+        return found
 
     def _distinct_tiles(self) -> dict[Box, list[int]]:
         """Distinct tiles that make up the tensor, with the ranks that store them.
@@ -65,11 +79,21 @@ class _Broadcast:
                     found[part] = ranks
         return found
 
-    def _nearest(self, holders: list[int]) -> int:
-        """The first holder that can reach the root: itself, a neighbour, or one with a NIC."""
-        domain = self.domain_of[self.root]
-        near = (rank for rank in holders if self.has_nic[rank] or self.domain_of[rank] == domain)
-        return self.root if self.root in holders else next(near, holders[0])
+    def _nearest(self, box: Box, holders: list[int]) -> int:
+        """The first holder that can reach the root: itself, a neighbour, or one with a NIC.
+
+        Ranks that hold the box otherwise, as part of a larger tile or in another layout, come last.
+        """
+        if self.root in holders or self.held.containing(self.root, box):
+            return self.root
+        others = (rank for rank in self.holding if self.held.containing(rank, box))
+        reaching = (rank for rank in itertools.chain(holders, others) if self._reaches(rank))
+        return next(reaching, holders[0])
+
+    def _reaches(self, rank: int) -> bool:
+        """Whether a rank can send to the root itself; where the root has no NIC, only its neighbours can."""
+        near = self.domain_of[rank] == self.domain_of[self.root]
+        return bool(near or (self.has_nic[rank] and self.has_nic[self.root]))
 
     def _order(self) -> list[tuple[int, int]]:
         """(sender, receiver) pairs: leaders from domain to domain, then neighbours within each domain."""
@@ -105,7 +129,7 @@ class _Broadcast:
         """Pass a piece on, into scratch."""
         parent = arrival[src]
         if self.domain_of[src] == self.domain_of[dst]:
-            medium, role = Medium.NVLINK, Role.FANOUT if dst in self.needers else Role.HANDOFF
+            medium, role = Medium.NVLINK, Role.FANOUT if dst in self.needing else Role.HANDOFF
         else:
             self.problem.check_nics(src, dst)
             medium, role = Medium.NETWORK, Role.INJECT if parent == ROOT else Role.RELAY

@@ -1,11 +1,11 @@
 """The strategy ``hybrid``: feed-forward weights by reshard, others by gather and broadcast, as a baseline.
 
 That is how NeMo RL refits by ``nccl_reshard``. The weights of dense and routed feed-forward projections, most
-of the bytes of most models, are moved as by ``m2n-node-aware`` where NCCL M2N accepts them, else as by
-``striped``; shared experts, routers, attention, norms, embeddings and drafters as by ``gather-broadcast``. A
-weight's kind is read off its name, as the checkpoints of Hugging Face have it; names that say nothing are
-others. NeMo RL copies weights together that lie apart, such as experts with a buffer each, before NCCL M2N
-moves them; here NCCL M2N is given them as they lie, and refuses those.
+of the bytes of most models, are moved as by ``m2n-node-aware`` where NCCL M2N accepts them, in a communicator
+of all ranks of the spec, else as by ``striped``; shared experts, routers, attention, norms, embeddings and
+drafters as by ``gather-broadcast``. A weight's kind is read off its name, as the checkpoints of Hugging Face
+have it; names that say nothing are others. NeMo RL copies weights together that lie apart, such as experts
+with a buffer each, before NCCL M2N moves them; here NCCL M2N is given them as they lie, and refuses those.
 
 NeMo RL moves the others when all feed-forward weights have arrived. A plan's rounds have no such order: they
 bring both side by side. :func:`phases` says which tensors belong together.
@@ -13,17 +13,15 @@ bring both side by side. :func:`phases` says which tensors belong together.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from reshard_planner.demand import Member, find_demands, find_geometries
 from reshard_planner.routing import gather_broadcast, m2n_node_aware, striped
 from reshard_planner.routing.forest import Forest
-from reshard_planner.routing.m2n import MAX_COPIES
-from reshard_planner.routing.m2n_limits import find_sides
+from reshard_planner.routing.m2n_limits import M2nLimits
 from reshard_planner.routing.problem import Problem, Strategy
-from reshard_planner.spec import ReshardSpec, TensorSpec
+from reshard_planner.spec import ReshardSpec
 
 PROJECTIONS = frozenset(("gate_proj", "up_proj", "down_proj"))
 """Weights of dense and of routed feed-forward parts."""
@@ -65,10 +63,14 @@ def _by_kind(spec: ReshardSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions of the feed-forward tensors and of the others."""
     names = [tensor.name for tensor in spec.tensors]
     drafters = tuple(name.removesuffix(DRAFTER) for name in names if name.endswith(f".{DRAFTER}"))
-    found: tuple[list[int], list[int]] = ([], [])
+    feed_forward: list[int] = []
+    others: list[int] = []
     for at, name in enumerate(names):
-        found[name.startswith(drafters) or not is_feed_forward(name)].append(at)
-    return tuple(found[0]), tuple(found[1])
+        if is_feed_forward(name) and not name.startswith(drafters):
+            feed_forward.append(at)
+        else:
+            others.append(at)
+    return tuple(feed_forward), tuple(others)
 
 
 def route(problem: Problem) -> list[Forest]:
@@ -78,16 +80,14 @@ def route(problem: Problem) -> list[Forest]:
         UnsupportedError: if bytes must cross the network at ranks without a NIC.
     """
     feed_forward, others = _by_kind(problem.spec)
-    domain_of = problem.ports.domain.tolist()
-    known: dict[object, bool] = {}
+    limits = M2nLimits(problem.ports, m2n_node_aware.deal)
     accepted: list[int] = []
     refused: list[int] = []
     for at in feed_forward:
-        tensor = problem.spec.tensors[at]
-        key = tensor.geometry, tensor.dtype, tensor.dst_dtype
-        if key not in known:
-            known[key] = _is_accepted(tensor, domain_of)
-        (accepted if known[key] else refused).append(at)
+        if limits.why_refused(problem.spec.tensors[at]) is None:
+            accepted.append(at)
+        else:
+            refused.append(at)
     return [
         *_route_as(m2n_node_aware.STRATEGY, problem, accepted),
         *_route_as(striped.STRATEGY, problem, refused),
@@ -95,17 +95,8 @@ def route(problem: Problem) -> list[Forest]:
     ]
 
 
-def _is_accepted(tensor: TensorSpec, domain_of: Sequence[int]) -> bool:
-    """Whether NCCL M2N would move a tensor."""
-    sides = find_sides(tensor)
-    if isinstance(sides, str):
-        return False
-    copies = (Counter(domain_of[rank] for rank in ranks) for ranks in sides[1].ranks)
-    return max(max(each.values()) for each in copies) <= MAX_COPIES
-
-
 def _route_as(strategy: Strategy, problem: Problem, positions: Sequence[int]) -> Iterator[Forest]:
-    """Route some tensors as the strategy routes a spec of them alone."""
+    """Route some tensors as the strategy routes a spec of them alone, on all ranks of the whole spec."""
     if not positions:
         return
     whole = problem.spec

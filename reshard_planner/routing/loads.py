@@ -46,8 +46,8 @@ class Loads:
             usable = tuple(rank for rank in ranks if self.capacities.nic_group[rank] >= 0)
             if not usable:
                 raise UnsupportedError(
-                    f"ranks {list(ranks)} must move bytes over the network but have no NIC;"
-                    " only the strategy optimal uses a neighbour's NIC"
+                    f"one of the ranks {list(ranks)} must move bytes over the network, but none has a NIC;"
+                    " expected a NIC for one of them, or the strategy 'optimal', which uses neighbours' NICs"
                 )
             self._usable[ranks] = usable
         return self._usable[ranks]

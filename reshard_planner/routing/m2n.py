@@ -13,7 +13,7 @@ serves:
 
 What reaches a leader goes from NIC to NIC, also from a source in the leader's own domain; the rest stays on
 NVLink. Where all ranks of the spec are in one domain, holders send over NVLink to every replica themselves,
-within the limits below.
+within limits of their own. What is refused, and why, says :mod:`reshard_planner.routing.m2n_limits`.
 
 The source leaves open who gets one more where a division has a remainder: the first ones, here. Domains are
 those of the topology in its order, whatever their sizes, and replicas are in order of their ranks; a shard's
@@ -22,55 +22,20 @@ ranks in a share are sorted by the domains that they are really in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from reshard_planner.demand import Geometry, Member, group_by_domain
 from reshard_planner.errors import UnsupportedError
 from reshard_planner.routing.forest import ROOT, Forest, ForestBuilder
-from reshard_planner.routing.m2n_limits import find_sides
-from reshard_planner.routing.m2n_sides import M2nSide
+from reshard_planner.routing.m2n_limits import M2nLimits, M2nReshard
+from reshard_planner.routing.m2n_shares import Deal, split
 from reshard_planner.routing.problem import Problem
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.topology import Ports
 from reshard_planner.transfer import Medium, Role
-
-MAX_COPIES = 129
-"""Ranks of one domain that get a shard from one source replica: the leader, and those it sends to."""
-
-MAX_NEAR_RANKS, MAX_NEAR_SOURCES, MAX_NEAR_TARGETS = 64, 32, 64
-"""Most ranks, source shards and destination shards where everything is in one domain and stays on NVLink."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Replicas of the destination that one replica of the source serves.
-
-    Attributes:
-        sender: position of the source replica.
-        receivers: positions of the destination replicas, ascending.
-    """
-
-    sender: int
-    receivers: tuple[int, ...]
-
-
-Deal = Callable[[M2nSide, M2nSide, Sequence[int]], list[Share]]
-"""Deals the replicas of a destination out to those of a source, given the domain of every rank."""
-
-
-def split(count: int, parts: int) -> list[range]:
-    """Ranges of ``count`` numbers that follow one another, as even as can be; the first ones are longer.
-
-    >>> split(7, 3)
-    [range(0, 3), range(3, 5), range(5, 7)]
-    """
-    even, more = divmod(count, parts)
-    starts = [part * even + min(part, more) for part in range(parts + 1)]
-    return [range(*starts[part : part + 2]) for part in range(parts)]
 
 
 def route_m2n(problem: Problem, deal: Deal) -> list[Forest]:
@@ -83,26 +48,18 @@ def route_m2n(problem: Problem, deal: Deal) -> list[Forest]:
     Raises:
         UnsupportedError: if NCCL M2N would refuse a tensor, or ranks without a NIC must use the network.
     """
-    _refuse(problem.spec.tensors)
+    limits = M2nLimits(problem.ports, deal)
+    for tensor in problem.spec.tensors:  # so that the first one that is refused is named
+        _accepted(limits, tensor)
     return [
-        _Reshard(problem, sample, members, deal).route()
+        _Reshard(problem, limits, sample, members).route()
         for geometry in problem.geometries
         for sample, members in _in_order(problem, geometry)
     ]
 
 
-def _refuse(tensors: Sequence[TensorSpec]) -> None:
-    """Refuse the first tensor that M2N would refuse."""
-    known: set[tuple[object, ...]] = set()
-    for tensor in tensors:
-        key = tensor.geometry, tensor.dtype, tensor.dst_dtype
-        if key not in known:
-            _sides(tensor)
-            known.add(key)
-
-
-def _sides(tensor: TensorSpec) -> tuple[M2nSide, M2nSide]:
-    found = find_sides(tensor)
+def _accepted(limits: M2nLimits, tensor: TensorSpec) -> M2nReshard:
+    found = limits.reshard(tensor)
     if isinstance(found, str):
         raise UnsupportedError(f"NCCL M2N would refuse tensor {tensor.name!r}: {found}")
     return found
@@ -136,26 +93,25 @@ def _domain_order(ports: Ports, ranks: np.ndarray[tuple[int], np.dtype[np.int64]
 class _Reshard:
     """One tensor, and all that are moved alike."""
 
-    def __init__(self, problem: Problem, sample: TensorSpec, members: tuple[Member, ...], deal: Deal) -> None:
-        sides = _sides(sample)
-        self.name = sample.name
-        self.source, self.destination = sides
-        self.domain_of = problem.ports.domain.tolist()
+    def __init__(
+        self, problem: Problem, limits: M2nLimits, sample: TensorSpec, members: tuple[Member, ...]
+    ) -> None:
+        self.reshard = _accepted(limits, sample)
+        self.domain_of = limits.domain_of
         self.problem = problem
-        self.near = _is_near(problem, *sides)
-        self.shares = deal(*sides, self.domain_of)
         self.forest = ForestBuilder(members)
         self.tiles = SideTiles(sample, "dst")
 
     def route(self) -> Forest:
         """Move every contribution to every replica."""
-        for number, shard in enumerate(self.destination.shards):
-            meeting = self.source.meeting(shard)
-            pieces = [self.forest.add_piece(shard.intersect(self.source.shards[at])) for at in meeting]
-            for share in self.shares:
-                senders = [self.source.ranks[at][share.sender] for at in meeting]
-                receivers = [self.destination.ranks[number][at] for at in share.receivers]
-                if self.near:
+        source, destination = self.reshard.source, self.reshard.destination
+        for number, shard in enumerate(destination.shards):
+            meeting = source.meeting(shard)
+            pieces = [self.forest.add_piece(shard.intersect(source.shards[at])) for at in meeting]
+            for share in self.reshard.shares:
+                senders = [source.ranks[at][share.sender] for at in meeting]
+                receivers = [destination.ranks[number][at] for at in share.receivers]
+                if self.reshard.near:
                     self._send_near(pieces, senders, receivers)
                 else:
                     self._send(pieces, senders, receivers)
@@ -169,11 +125,6 @@ class _Reshard:
     def _send(self, pieces: Sequence[int], senders: Sequence[int], receivers: Sequence[int]) -> None:
         """Send what one shard is made of to the ranks of a share that have a copy of it."""
         domains = list(group_by_domain(tuple(receivers), self.domain_of).values())
-        if max(map(len, domains)) > MAX_COPIES:
-            raise UnsupportedError(
-                f"NCCL M2N would refuse tensor {self.name!r}: more than {MAX_COPIES} copies of a destination"
-                " shard are in one domain"
-            )
         for position, chosen in enumerate(split(len(pieces), len(domains[0]))):
             for at in chosen:
                 self._chain(pieces[at], senders[at], domains, position)
@@ -192,18 +143,8 @@ class _Reshard:
             sender = leader
 
     def _pass(self, piece: int, parent: int, src: int, dst: int, medium: Medium, role: Role) -> int:
+        if src == dst:  # there is one rank in all
+            medium, role = Medium.LOCAL, Role.COPY
         if medium == Medium.NETWORK:
             self.problem.check_nics(src, dst)
         return self.forest.deliver(piece, parent, src, dst, medium, role, self.tiles)
-
-
-def _is_near(problem: Problem, source: M2nSide, destination: M2nSide) -> bool:
-    """Whether all ranks of the spec are in one domain, and few enough to stay on NVLink."""
-    ranks = list(problem.spec.ranks)
-    return (
-        len(np.unique(problem.ports.domain[ranks])) == 1
-        and len(ranks) <= MAX_NEAR_RANKS
-        and len(source.shards) <= MAX_NEAR_SOURCES
-        and len(destination.shards) <= MAX_NEAR_TARGETS
-        and max(map(max, source.ranks)) < min(map(min, destination.ranks))
-    )

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from reshard_planner.demand import group_by_domain
 from reshard_planner.routing.forest import Forest
-from reshard_planner.routing.m2n import Share, route_m2n, split
+from reshard_planner.routing.m2n import route_m2n
+from reshard_planner.routing.m2n_shares import Share, split
 from reshard_planner.routing.m2n_sides import M2nSide
 from reshard_planner.routing.problem import Problem, Strategy
 

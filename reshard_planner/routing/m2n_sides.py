@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from reshard_planner.box import Box
 from reshard_planner.layout import Layout, Tile
 from reshard_planner.layout.partition import row_major_strides
+
+UNEQUAL = "its shards are not equal in size and number of copies"
+"""Why most layouts are refused; shards of nothing count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +45,8 @@ class M2nSide:
         return range(box.lo[self.dim] // extent, -(-box.hi[self.dim] // extent))
 
 
-@lru_cache(maxsize=4096)
 def find_side(layout: Layout, shape: tuple[int, ...]) -> M2nSide | str:
-    """One side of a tensor of this global shape, in elements; or why NCCL M2N cannot express it.
+    """One side of a tensor of this global shape, of one element or more; or why NCCL M2N cannot express it.
 
     Reasons are alike for layouts that are refused alike: they name no sizes.
     """
@@ -57,8 +58,10 @@ def find_side(layout: Layout, shape: tuple[int, ...]) -> M2nSide | str:
     holders: dict[Box, list[int]] = {}
     for kind, rank in enumerate(tiling.ranks[sample].tolist()):
         joined = tiling.joined(rank)
-        if len(joined) != 1:
-            return "a rank holds several boxes, or none"
+        if not joined:
+            return UNEQUAL
+        if len(joined) > 1:
+            return "a rank holds several boxes"
         [(box, parts)] = joined
         if len(parts) != 1:
             return "a shard lies in several places"
@@ -70,11 +73,14 @@ def find_side(layout: Layout, shape: tuple[int, ...]) -> M2nSide | str:
     if len(cut) > 1:
         return "it is cut in more than one dimension"
     if len({box.shape for box in holders}) > 1 or len(set(map(len, holders.values()))) > 1:
-        return "its shards are not equal in size and number of copies"
+        return UNEQUAL
     dim = min(cut, default=0)
     shards = sorted(holders, key=lambda box: box.lo[dim])
+    extent = shards[0].shape[dim]
+    if [box.lo[dim] for box in shards] != list(range(0, shape[dim], extent)) or shape[dim] % extent:
+        return "its shards do not make up the tensor"
     copies = [tuple(sorted(holders[box])) for box in shards]
-    if not _is_a_grid(ranks[0], sorted(copies)):
+    if not _is_a_mesh(ranks[0], sorted(copies)):
         return "its shards do not lie on a mesh of two axes"
     if copies != sorted(copies):
         return "its shards are not in the order of their ranks"
@@ -90,11 +96,11 @@ def _is_dense(tile: Tile) -> bool:
     )
 
 
-def _is_a_grid(first: int, copies: Sequence[tuple[int, ...]]) -> bool:
+def _is_a_mesh(first: int, copies: Sequence[tuple[int, ...]]) -> bool:
     """Whether shards and copies are rows and columns of an interval of ranks, either way round."""
-    grid = np.array(copies, dtype=np.int64)
-    interval = np.arange(first, first + grid.size)
+    ranks = np.array(copies, dtype=np.int64)
+    interval = np.arange(first, first + ranks.size)
     return bool(
-        np.array_equal(grid, interval.reshape(grid.shape))
-        or np.array_equal(grid, interval.reshape(grid.shape[::-1]).T)
+        np.array_equal(ranks, interval.reshape(ranks.shape))
+        or np.array_equal(ranks, interval.reshape(ranks.shape[::-1]).T)
     )

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reshard_planner.routing.forest import Forest
-from reshard_planner.routing.m2n import Share, route_m2n, split
+from reshard_planner.routing.m2n import route_m2n
+from reshard_planner.routing.m2n_shares import Share, split
 from reshard_planner.routing.m2n_sides import M2nSide
 from reshard_planner.routing.problem import Problem, Strategy
 

@@ -84,10 +84,12 @@ def route(problem: Problem) -> list[Forest]:
             " found; give more GPUs of their domains a NIC"
         )
     if best[0][0]:
+        limits = {"network": options.max_network_peers, "nvlink": options.max_nvlink_peers}
+        given = (f"options.max_{name}_peers is {most}" for name, most in limits.items() if most < MAX_PEERS)
         raise UnsupportedError(
-            f"options.max_network_peers is {options.max_network_peers} and options.max_nvlink_peers is"
-            f" {options.max_nvlink_peers}; the fewest that a way was found for are"
-            f" {most_peers(best[1], Medium.NETWORK)} and {most_peers(best[1], Medium.NVLINK)}"
+            f"{' and '.join(given)}; the fewest that a way was found for are"
+            f" {most_peers(best[1], Medium.NETWORK)} over the network and"
+            f" {most_peers(best[1], Medium.NVLINK)} over NVLink"
         )
     return best[1]
 

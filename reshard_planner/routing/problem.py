@@ -32,15 +32,18 @@ class Problem:
     bound: Bound
 
     def check_nics(self, src: int, dst: int) -> None:
-        """Check that two ranks can exchange bytes over the network themselves.
+        """Check that two ranks can exchange bytes over the network themselves, as a strategy has them do.
 
         Raises:
             UnsupportedError: if one of them has no NIC.
         """
-        if min(self.ports.nic_group[src], self.ports.nic_group[dst]) < 0:
+        without = [rank for rank in (src, dst) if self.ports.nic_group[rank] < 0]
+        if without:
+            lacks = f"rank {without[0]} has no NIC" if len(without) == 1 else "neither has a NIC"
             raise UnsupportedError(
-                f"ranks {src} and {dst} must exchange bytes over the network, but one of them has no NIC;"
-                " only the strategy optimal uses a neighbour's NIC"
+                f"by the rules of the strategy {self.spec.options.strategy!r} rank {src} sends to rank {dst}"
+                f" over the network, but {lacks}; expected a NIC for both, or the strategy 'optimal', which"
+                " takes any holder and uses neighbours' NICs"
             )
 
 

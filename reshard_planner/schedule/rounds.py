@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,9 @@ LEVEL = 0.1
 
 OVERFLOW = 1000.0
 """What staging beyond the budget costs, which no schedule may have."""
+
+TIE = 1e-3
+"""Share of a round that counts as nothing."""
 
 UNEVEN = 0.4
 """What slots are longer than a round, over the largest unit, where units may go anywhere (measured)."""
@@ -161,8 +165,9 @@ class _Need:
             if factor > 1 and largest * factor > FULL:
                 break
             share = np.where(self.timed, self.share * factor, self.share)
-            together = np.maximum(1.0, np.floor(FULL / share))
-            rounds = max(1, round(float(np.bincount(self.port, self.units / together).max(initial=0.0))))
+            together = np.maximum(1.0, np.floor((FULL - TIE) / share))
+            needed = float(np.bincount(self.port, self.units / together).max(initial=0.0))
+            rounds = max(1, ceil(needed - TIE))
             cost = (rounds * (1 + uneven * largest * factor) + filling) / factor + rounds * alpha
             if cost < best:
                 best, chosen = cost, (factor, rounds)
@@ -304,7 +309,7 @@ class _Rounds:
         after = self.end if self.anywhere else max(self.end, turn)
         self._grow(after + 1)
         tried = np.append(self._with_room(fit, turn), after)
-        cost = self._cost(fit, tried)
+        cost = self._cost(fit, tried) + np.linspace(0, TIE, len(tried))
         for at in np.argsort(cost, kind="stable").tolist():
             if cost[at] < OVERFLOW * LARGE and self._may_talk(kind, int(tried[at])):
                 return int(tried[at])

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from numbers import Real
 
 from reshard_planner.errors import InputError
 from reshard_planner.topology import Link, Topology
+from reshard_planner.topology.model import MAX_TIME_S
+
+MIN_BYTES_PER_S = 1e-9
+"""Least rate at which ranks pack; with those below, times would be no numbers any more."""
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number of any type, and not a truth value."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +24,15 @@ class Costs:
     """What each rank's own work costs; the costs of links stand in the topology.
 
     Attributes:
-        pack_bytes_per_s: rate at which one rank packs, unpacks and copies, each byte counted once; None,
-            which infinity becomes, where that is free.
-        slot_s: time of one rank to begin a slot, in seconds.
-        message_s: time of one rank to post one message, sent or received, in seconds.
+        pack_bytes_per_s: rate at which one rank packs, unpacks and copies, each byte counted once, at least
+            1e-9; None, which infinity becomes, where that is free.
+        slot_s: time of one rank to begin a slot, in seconds, 0 or more and below 1e6.
+        message_s: time of one rank to post one message, sent or received, in seconds, likewise.
         buffered_nbytes: bytes of a message that the transport takes over, so that the sender is done with one
             of this size or less as soon as it starts; 0 where it reads them in place, as RDMA does.
 
     Raises:
-        InputError: if the rate is not above 0, or a time or the size is negative or not finite.
+        InputError: if one of them is no number, or out of these ranges.
     """
 
     pack_bytes_per_s: float | None = None
@@ -31,15 +41,18 @@ class Costs:
     buffered_nbytes: int = 0
 
     def __post_init__(self) -> None:
-        if self.pack_bytes_per_s == inf:
-            object.__setattr__(self, "pack_bytes_per_s", None)
-        if self.pack_bytes_per_s is not None and not 0 < self.pack_bytes_per_s < inf:
+        rate = self.pack_bytes_per_s
+        if rate is not None and (not is_number(rate) or not rate >= MIN_BYTES_PER_S):
             raise InputError(
-                f"pack_bytes_per_s is {self.pack_bytes_per_s!r}; expected a rate above 0, or None"
+                f"pack_bytes_per_s is {rate!r}; expected a rate above 0, from {MIN_BYTES_PER_S:g} on, or None"
             )
+        if rate == inf:
+            object.__setattr__(self, "pack_bytes_per_s", None)
         for name, value in (("slot_s", self.slot_s), ("message_s", self.message_s)):
-            if not 0 <= value < inf:
-                raise InputError(f"{name} is {value!r}; expected a time in seconds, 0 or more")
+            if not is_number(value) or not 0 <= value < MAX_TIME_S:
+                raise InputError(
+                    f"{name} is {value!r}; expected a time in seconds, 0 or more and below {MAX_TIME_S:.0f}"
+                )
         if isinstance(self.buffered_nbytes, bool) or not isinstance(self.buffered_nbytes, int):
             raise InputError(f"buffered_nbytes is {self.buffered_nbytes!r}; expected an integer")
         if self.buffered_nbytes < 0:
@@ -78,7 +91,8 @@ def with_link_costs(topology: Topology, links: LinkCosts) -> Topology:
     """The same cluster with other efficiencies and latencies.
 
     Raises:
-        TopologyError: if an efficiency is not above 0 and at most 1, or a latency is negative.
+        TopologyError: if an efficiency or a latency is out of the range that a
+            :class:`reshard_planner.topology.Link` has for it.
     """
     domains = tuple(
         replace(domain, link=_changed(domain.link, links.nvlink_efficiency, links.nvlink_latency_s))

@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.errors import InputError
 from reshard_planner.schedule.values import BUFFERS_PER_DIRECTION
 from reshard_planner.simulate.costs import Costs
-from reshard_planner.simulate.fair import ranked_rates
+from reshard_planner.simulate.fair import ordered_rates
 from reshard_planner.simulate.paths import Paths
 from reshard_planner.simulate.workload import RankSlots, Workload
 
@@ -77,6 +78,7 @@ class Engine:
         begin_s: time that it takes to copy, pack and post, likewise.
         unpack_s: time that it takes to unpack, likewise.
         windows: number of windows so far.
+        arrived: number of messages whose last byte has arrived so far.
     """
 
     def __init__(self, workload: Workload, paths: Paths, costs: Costs, window_s: float) -> None:
@@ -128,13 +130,22 @@ class Engine:
         self._take_turn(np.arange(len(self.ranks)))
 
     def next_window(self) -> bool:
-        """Go through the next window in which anything happens; False once nothing does."""
+        """Go through the next window in which anything happens; False once nothing does.
+
+        Raises:
+            InputError: if ranks wait for each other, so that some messages never arrive.
+        """
         now = min(
             float(self.due.min(initial=np.inf)),
             float(self.until.min(initial=np.inf)),
             float(self.pending_s.min(initial=np.inf)),
         )
         if now == np.inf:
+            if self.arrived < len(self.nbytes):
+                raise InputError(
+                    f"the workload has {len(self.nbytes)} messages, of which {self.arrived} arrive: its ranks"
+                    " wait for each other; expected slots that all ranks can take in order"
+                )
             self.end_of_rank[self.ranks] = self.free_s
             return False
         horizon = max(now * SAME, now + self.window_s)
@@ -251,16 +262,16 @@ class Engine:
         self.due += now
 
     def _rates(self, flowing: Ints) -> Floats:
-        return ranked_rates(self.ports[flowing], self.slot[flowing], self.bytes_per_s)
+        return ordered_rates(self.ports[flowing], self.slot[flowing], self.bytes_per_s)
 
     def _delays(self, flowing: Ints, ports: Ints, rate: Floats, back: Floats) -> Floats:
-        """How long before the end of the window the rate of each flow has changed.
+        """How long before the end of the window the rate of each message has changed.
 
-        Ports change by what begins or ends there. A flow changes as they do, on average of all these rates;
-        one whose ports do not change, as all others do on average.
+        Ports change by what begins or ends there. A message changes as they do, on average of all these
+        rates; one whose ports do not change, as all others do on average.
 
         Args:
-            flowing: the flows.
+            flowing: the messages.
             ports: ports of what begins or ends, one row each.
             rate: its rate.
             back: how long before the end of the window it begins or ends.

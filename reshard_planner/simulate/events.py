@@ -7,8 +7,10 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.errors import InputError
 from reshard_planner.ir.timeline import NO_PEER, Activity, Timeline
 from reshard_planner.simulate.values import Prediction
+from reshard_planner.simulate.workload import Workload
 from reshard_planner.transfer import Medium
 
 Ints = NDArray[np.int64]
@@ -28,17 +30,17 @@ def timeline_of(prediction: Prediction, ranks: Collection[int] | None = None) ->
 
     Returns:
         Events, those of messages first. Slots are those of the plan.
+
+    Raises:
+        InputError: if the run has no such rank.
     """
-    flows, slots = prediction.intervals, prediction.slots
-    kept = np.ones(len(prediction.end_s), dtype=bool)
-    if ranks is not None:
-        kept[:] = False
-        kept[np.fromiter(ranks, dtype=np.int64)] = True
+    messages, slots = prediction.intervals, prediction.slots
+    kept = _kept(len(prediction.end_s), ranks)
     events = [
-        _events(flows.src, Activity.SEND, flows.medium, flows.slot, flows.dst, flows.nbytes,
-                flows.sent_s, flows.gone_s, kept),
-        _events(flows.dst, Activity.RECEIVE, flows.medium, flows.slot, flows.src, flows.nbytes,
-                flows.awaited_s, flows.end_s, kept),
+        _events(messages.src, Activity.SEND, messages.medium, messages.slot, messages.dst, messages.nbytes,
+                messages.sent_s, messages.gone_s, kept),
+        _events(messages.dst, Activity.RECEIVE, messages.medium, messages.slot, messages.src, messages.nbytes,
+                messages.awaited_s, messages.end_s, kept),
     ]  # fmt: skip
     packed = (slots.copy_nbytes, slots.pack_nvlink_nbytes, slots.pack_nbytes - slots.pack_nvlink_nbytes)
     unpacked = (
@@ -65,6 +67,40 @@ def timeline_of(prediction: Prediction, ranks: Collection[int] | None = None) ->
             )  # fmt: skip
             begin_s = until_s
     return Timeline.concatenate(events)
+
+
+def count_events(workload: Workload, ranks: Collection[int] | None = None) -> int:
+    """How many events :func:`timeline_of` gives for a run of a workload.
+
+    Args:
+        workload: what is to be done.
+        ranks: whose events; of all ranks by default.
+
+    Raises:
+        InputError: if the run has no such rank.
+    """
+    messages, slots = workload.messages, workload.rank_slots
+    kept = _kept(max(workload.ranks, default=-1) + 1, ranks)
+    mine = kept[slots.rank]
+    moved = (
+        slots.copy_nbytes,
+        slots.pack_nvlink_nbytes,
+        slots.pack_nbytes - slots.pack_nvlink_nbytes,
+        slots.unpack_nvlink_nbytes,
+        slots.unpack_nbytes - slots.unpack_nvlink_nbytes,
+    )
+    ends = int(kept[messages.src].sum() + kept[messages.dst].sum())
+    return ends + sum(int((nbytes[mine] > 0).sum()) for nbytes in moved)
+
+
+def _kept(count: int, ranks: Collection[int] | None) -> NDArray[np.bool_]:
+    """Whether the events of each rank are wanted, bool of shape (ranks,)."""
+    kept = np.full(count, ranks is None)
+    for rank in () if ranks is None else ranks:
+        if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 0 <= rank < count:
+            raise InputError(f"ranks has {rank!r}; expected ranks from 0 to {count - 1}")
+        kept[rank] = True
+    return kept
 
 
 def _events(

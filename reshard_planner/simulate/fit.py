@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
-from reshard_planner.simulate.costs import FREE, Costs, LinkCosts, with_link_costs
+from reshard_planner.simulate.costs import FREE, Costs, LinkCosts, is_number, with_link_costs
 from reshard_planner.simulate.predict import predict_workload
 from reshard_planner.simulate.workload import Workload
+from reshard_planner.topology.model import MIN_LATENCY_S
 
 Floats = NDArray[np.float64]
 
@@ -41,11 +42,8 @@ MAX_STEPS = 30
 MAX_HALVINGS = 10
 """How often the way to the next point is halved before the search ends."""
 
-STEPS = (1e-4, 1e-2)
-"""Differences over which slopes are taken, as shares of the largest values that all measurements allow.
-
-The second one looks over the edges at which slopes change.
-"""
+STEP = 1e-4
+"""Difference over which slopes are taken, as a share of the largest values that all measurements allow."""
 
 MOST = 0.9
 """Share of the time that one cost takes in all starting points but the first."""
@@ -143,7 +141,7 @@ class _Problem:
                 " one for each field to fit"
             )
         for measurement in measurements:
-            if not 0 < measurement.elapsed_s < inf:
+            if not is_number(measurement.elapsed_s) or not 0 < measurement.elapsed_s < inf:
                 raise InputError(f"elapsed_s is {measurement.elapsed_s!r}; expected a time above 0")
         self.measured = np.array([measurement.elapsed_s for measurement in measurements])
         self.topologies = [measurement.plan.spec.topology for measurement in measurements]
@@ -172,7 +170,7 @@ class _Problem:
         seen = slope * large > NO_INFLUENCE * once
         if not seen.any():
             raise InputError(f"free names {name!r}, which changes the time of no measured run")
-        values = np.maximum(self.measured[seen] / slope[seen], (1 + STEPS[0]) * self.least[at])
+        values = np.maximum(self.measured[seen] / slope[seen], (1 + STEP) * self.least[at])
         return float(values.min()), float(values.max())
 
     def settings(self, point: Floats) -> tuple[LinkCosts, Costs]:
@@ -182,7 +180,7 @@ class _Problem:
             if name in RECIPROCALS:
                 values[name] = 1 / value if value else None
             else:
-                values[name] = value
+                values[name] = 0.0 if name.endswith("latency_s") and value < MIN_LATENCY_S else value
         links = {name: value for name, value in values.items() if name in LINKS}
         hosts = {name: value for name, value in values.items() if name in HOSTS}
         return replace(LinkCosts(), **links), replace(self.costs, **hosts)
@@ -226,17 +224,14 @@ class _Problem:
 def _descend(problem: _Problem, point: Floats) -> Floats:
     """The point with the least errors that is found from another one."""
     for _ in range(MAX_STEPS):
-        for step in STEPS:
-            better = _improve(problem, point, step)
-            if better is not None:
-                break
-        else:
-            return point
+        better = _improve(problem, point)
+        if better is None:
+            break
         point = better
     return point
 
 
-def _improve(problem: _Problem, point: Floats, step: float) -> Floats | None:
+def _improve(problem: _Problem, point: Floats) -> Floats | None:
     """A point with smaller errors, on the way to where they are least if slopes stay; None without one."""
     from scipy.optimize import lsq_linear  # noqa: PLC0415 - scipy is slow to import
 
@@ -244,8 +239,8 @@ def _improve(problem: _Problem, point: Floats, step: float) -> Floats | None:
     slopes = np.empty((len(errors), len(point)))
     for at in range(len(point)):
         beside = point.copy()
-        beside[at] += step * problem.most[at]
-        slopes[:, at] = (problem.errors(beside) - errors) / step
+        beside[at] += STEP * problem.most[at]
+        slopes[:, at] = (problem.errors(beside) - errors) / STEP
     now = point / problem.most
     bounds = (problem.least / problem.most, problem.upper / problem.most)
     goal = lsq_linear(slopes, slopes @ now - errors, bounds=bounds, method="bvls").x

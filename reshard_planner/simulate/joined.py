@@ -28,12 +28,12 @@ def joined(phases: Sequence[tuple[Prediction, Ints]], port_names: Sequence[str],
     end_s = np.zeros(ranks)
     ends: list[float] = []
     used: dict[str, PortUse] = {}
-    flows: list[Intervals] = []
+    messages: list[Intervals] = []
     slots: list[SlotTimes] = []
     for phase, names in phases:
         active = phase.end_s > 0
         end_s[active] = now + phase.end_s[active]
-        flows.append(_later(phase.intervals, now, names))
+        messages.append(_later(phase.intervals, now, names))
         slots.append(_later(phase.slots, now, names))
         for use in phase.ports:
             before = used[use.resource].nbytes if use.resource in used else 0
@@ -45,7 +45,9 @@ def joined(phases: Sequence[tuple[Prediction, Ints]], port_names: Sequence[str],
         for name in port_names
         if name in used
     )
-    return Prediction(now, end_s, ports, _stacked(Intervals, flows), _stacked(SlotTimes, slots), tuple(ends))
+    return Prediction(
+        now, end_s, ports, _stacked(Intervals, messages), _stacked(SlotTimes, slots), tuple(ends)
+    )
 
 
 def _later(columns: Columns, now: float, names: Ints) -> Columns:

@@ -49,7 +49,39 @@ class Paths:
             TopologyError: if a rank runs on no GPU of the topology.
             UnsupportedError: if GPUs share some of their NICs and not others.
         """
-        ports = Ports.of(topology, workload.ranks)
+        return RunPorts.of(topology, workload.ranks).paths(workload)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunPorts:
+    """The ports of a cluster as runs see them, for any workload of the same ranks.
+
+    Attributes:
+        ports: ports of each rank.
+        names: name of each port, with its direction.
+        bytes_per_s: as in :class:`Paths`.
+        latency_s: latency of each port and of none, in seconds, float64 of shape (ports + 1,).
+        first: number of the first port of each kind: NICs, NVLink ports and uplinks, each out and in.
+    """
+
+    ports: Ports
+    names: tuple[str, ...]
+    bytes_per_s: Floats
+    latency_s: Floats
+    first: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        freeze_columns(self)
+
+    @classmethod
+    def of(cls, topology: Topology, ranks: tuple[int, ...]) -> RunPorts:
+        """The ports of some ranks.
+
+        Raises:
+            TopologyError: if a rank runs on no GPU of the topology.
+            UnsupportedError: if GPUs share some of their NICs and not others.
+        """
+        ports = Ports.of(topology, ranks)
         names: list[str] = []
         rates: list[Floats] = []
         latencies: list[Floats] = []
@@ -57,7 +89,7 @@ class Paths:
         nvlinks = [topology.domains[domain].link if domain >= 0 else None for domain in ports.domain.tolist()]
         uplinks: list[Link | None] = [pod.uplink for pod in topology.pods]
         for owners, (rate, latency) in (
-            (list(ports.nic_name), _groups(topology, workload.ranks, ports)),
+            (list(ports.nic_name), _groups(topology, ranks, ports)),
             ([f"nvlink of rank {rank}" for rank in range(len(nvlinks))], _links(nvlinks)),
             ([f"uplink of pod {pod}" for pod in range(len(uplinks))], _links(uplinks)),
         ):
@@ -66,10 +98,18 @@ class Paths:
                 names.extend(f"{owner}, {direction}" for owner in owners)
                 rates.append(rate)
                 latencies.append(latency)
-        none = len(names)
-        passed = _passed(workload, ports, first, none)
-        latency_s = np.concatenate((*latencies, [0.0]))[passed].max(axis=1, initial=0.0)
-        return cls(tuple(names), np.concatenate((*rates, [np.inf])), passed, latency_s)
+        bytes_per_s, latency_s = np.concatenate((*rates, [np.inf])), np.concatenate((*latencies, [0.0]))
+        return cls(ports, tuple(names), bytes_per_s, latency_s, tuple(first))
+
+    def paths(self, workload: Workload) -> Paths:
+        """The paths of a workload's messages.
+
+        Raises:
+            MediumError: if a message over the network comes from or goes to a rank without a NIC.
+        """
+        passed = _passed(workload, self.ports, self.first, len(self.names))
+        latency_s = self.latency_s[passed].max(axis=1, initial=0.0)
+        return Paths(self.names, self.bytes_per_s, passed, latency_s)
 
 
 def _links(links: list[Link | None]) -> tuple[Floats, Floats]:
@@ -93,7 +133,7 @@ def _groups(topology: Topology, ranks: tuple[int, ...], ports: Ports) -> tuple[F
     return rate, latency
 
 
-def _passed(workload: Workload, ports: Ports, first: list[int], none: int) -> Ints:
+def _passed(workload: Workload, ports: Ports, first: tuple[int, ...], none: int) -> Ints:
     """Ports of each message."""
     messages = workload.messages
     network = messages.medium == Medium.NETWORK

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from reshard_planner.errors import InputError
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
+from reshard_planner.routing import hybrid
+from reshard_planner.simulate.straight import StraightBytes
 from reshard_planner.simulate.workload import RankSlots, Workload, operations_of, workload_of_ops
 from reshard_planner.spec import ReshardSpec
 
@@ -56,17 +58,36 @@ class Phase:
     slots: Ints
 
 
-def phase_workloads(
-    plan: Plan, phases: Sequence[Sequence[int]], *, overlapped: bool = True
-) -> Iterator[Phase]:
-    """The phases of a plan.
+def phases_by_strategy(spec: ReshardSpec) -> tuple[tuple[int, ...], ...] | None:
+    """The phases that systems have which do as the spec's strategy does; None where all runs together.
+
+    Only ``hybrid`` has some, where there are tensors of both kinds: see
+    :func:`reshard_planner.routing.hybrid.phases`.
+
+    Args:
+        spec: the tensors, and the strategy among its options.
+
+    Returns:
+        Positions of tensors in the spec, phase by phase, at least two.
+    """
+    if spec.options.strategy != hybrid.STRATEGY.name:
+        return None
+    found = hybrid.phases(spec)
+    return found if len(found) > 1 else None
+
+
+def plan_phases(
+    plan: Plan, phases: Sequence[Sequence[int]] | None, *, overlapped: bool = True
+) -> list[Phase]:
+    """The phases of a plan; one of all tensors for None.
 
     Slots without operations of a phase are left out of it, as far as what is sent on still follows ``lag``
     slots or more after what brings it.
 
     Args:
         plan: the plan.
-        phases: positions of tensors in the spec, phase by phase; every tensor in one of them.
+        phases: positions of tensors in the spec, phase by phase; every tensor in one of them. With None slots
+            stay as they are.
         overlapped: whether ranks pack and unpack while messages are under way; if not, they pack all that
             they send in a phase before its first message, and unpack after its last one.
 
@@ -75,19 +96,27 @@ def phase_workloads(
         UnsupportedError: if the plan has too many operations.
         VerificationError: if an operation reads or writes what its rank does not have.
     """
+    if phases is None:
+        workload = Workload.of(plan)
+        slots = np.arange(int(workload.rank_slots.slot.max(initial=-1)) + 1)
+        return [Phase(workload if overlapped else serial(workload), slots)]
     number = phase_numbers(plan.spec, phases)
     ops = operations_of(plan)
+    straight = StraightBytes(plan.spec, ops)
+    found = []
     phase = number[ops.tensor]
     order = np.argsort(phase, kind="stable")
     ends = np.searchsorted(phase[order], np.arange(len(phases) + 1))
     for start, stop in zip(ends.tolist(), ends[1:].tolist(), strict=False):
-        chosen = ops.select(order[start:stop])
+        at_all = order[start:stop]
+        chosen = ops.select(at_all)
         slots, at = np.unique(chosen.slot, return_inverse=True)
         chosen = replace(chosen, slot=_close_up(chosen, at, len(slots), plan.spec.options.lag))
         names = np.zeros(int(chosen.slot.max(initial=-1)) + 1, dtype=np.int64)
         names[chosen.slot] = slots[at]
-        workload = workload_of_ops(plan.spec, chosen, plan.ranks)
-        yield Phase(workload if overlapped else serial(workload), names)
+        workload = workload_of_ops(plan.spec, chosen, plan.ranks, (straight, at_all))
+        found.append(Phase(workload if overlapped else serial(workload), names))
+    return found
 
 
 def phase_numbers(spec: ReshardSpec, phases: Sequence[Sequence[int]]) -> Ints:
@@ -96,9 +125,15 @@ def phase_numbers(spec: ReshardSpec, phases: Sequence[Sequence[int]]) -> Ints:
     Raises:
         InputError: if a tensor is in no phase or in two, or there is none at a position.
     """
+    if not isinstance(phases, Collection):
+        raise InputError(f"phases is {phases!r}; expected positions of tensors, phase by phase")
     found = np.full(len(spec.tensors), -1, dtype=np.int64)
     for number, positions in enumerate(phases):
+        if not isinstance(positions, Collection):
+            raise InputError(f"phase {number} is {positions!r}; expected positions of tensors")
         for at in positions:
+            if isinstance(at, bool) or not isinstance(at, int | np.integer):
+                raise InputError(f"phase {number} has {at!r}; expected positions of tensors, integers")
             if not 0 <= at < len(spec.tensors):
                 raise InputError(
                     f"phase {number} has tensor {at}; expected a position from 0 to {len(spec.tensors) - 1}"

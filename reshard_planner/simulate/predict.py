@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.progress import Progress, silent, within
-from reshard_planner.simulate.costs import FREE, Costs
+from reshard_planner.simulate.costs import FREE, Costs, is_number
 from reshard_planner.simulate.engine import Engine
 from reshard_planner.simulate.joined import joined
-from reshard_planner.simulate.paths import Paths
-from reshard_planner.simulate.phases import phase_workloads
+from reshard_planner.simulate.paths import Paths, RunPorts
+from reshard_planner.simulate.phases import Phase, plan_phases
 from reshard_planner.simulate.values import Intervals, PortUse, Prediction, SlotTimes
 from reshard_planner.simulate.workload import Workload
 from reshard_planner.topology import Topology
@@ -28,8 +28,8 @@ EXACT_MESSAGES = 10_000
 TOLERANCE = 2e-4
 """Default tolerance from there on."""
 
-MAX_TOLERANCE = 0.01
-"""Largest tolerance."""
+MAX_TOLERANCE = 0.001
+"""Largest tolerance: above, errors may be many times as large."""
 
 REPORTED_WINDOWS = 200
 """Windows from one report of progress to the next."""
@@ -68,31 +68,50 @@ def predict(
         progress: told how far the run is.
 
     Raises:
-        InputError: if the tolerance is not from 0 to 0.01, or phases do not have every tensor once.
+        InputError: if the plan is none, the tolerance is not from 0 to 0.001, or phases do not have every
+            tensor once.
         VerificationError: if an operation moves what its rank does not have, or media contradict the
             topology.
         TopologyError: if a rank runs on no GPU of the topology.
         UnsupportedError: if GPUs share some of their NICs and not others, or the plan has more operations
             than :data:`reshard_planner.simulate.workload.MAX_OPERATIONS`.
     """
+    if not isinstance(plan, Plan):
+        raise InputError(f"plan is {plan!r:.60}; expected a Plan, such as Plan.load reads from a file")
     progress("workload")
     cluster = plan.spec.topology if topology is None else topology
-    if phases is None and overlapped:
-        workload = Workload.of(plan)
-        return predict_workload(workload, cluster, costs, tolerance=tolerance, progress=progress)
-    if phases is None:
-        phases = (tuple(range(len(plan.spec.tensors))),)
+    runs = plan_phases(plan, phases, overlapped=overlapped)
+    return predict_phases(runs, cluster, costs, tolerance=tolerance, progress=progress)
+
+
+def predict_phases(
+    phases: Sequence[Phase],
+    topology: Topology,
+    costs: Costs = FREE,
+    *,
+    tolerance: float | None = None,
+    progress: Progress = silent,
+) -> Prediction:
+    """Predict a run of phases of one plan, one after another; else as :func:`predict_workload`.
+
+    Args:
+        phases: what :func:`reshard_planner.simulate.phases.plan_phases` gives.
+        topology: the cluster.
+        costs: what the ranks' own work costs.
+        tolerance: as for :func:`predict_workload`, of each phase.
+        progress: told how far the run is.
+    """
+    if not phases:
+        return joined([], (), 0)
+    ranks = phases[0].workload.ranks
+    ports = RunPorts.of(topology, ranks)
     found = []
-    names: tuple[str, ...] = ()
-    for number, phase in enumerate(phase_workloads(plan, phases, overlapped=overlapped), 1):
-        head = f"phase {number} of {len(phases)}"
-        progress(head)
-        paths = Paths.of(phase.workload, cluster)
-        names = paths.names
-        found.append(
-            (_simulate(phase.workload, paths, costs, tolerance, within(head, progress)), phase.slots)
-        )
-    return joined(found, names, max(plan.ranks, default=-1) + 1)
+    for number, phase in enumerate(phases, 1):
+        tell = within(f"phase {number} of {len(phases)}", progress) if len(phases) > 1 else progress
+        tell("simulate")
+        run = _simulate(phase.workload, ports.paths(phase.workload), costs, tolerance, tell)
+        found.append((run, phase.slots))
+    return joined(found, ports.names, max(ranks, default=-1) + 1)
 
 
 def predict_workload(
@@ -115,7 +134,7 @@ def predict_workload(
         progress: told how far the run is.
 
     Raises:
-        InputError: if the tolerance is not from 0 to 0.01.
+        InputError: if the tolerance is not from 0 to 0.001, or ranks wait for each other for ever.
         MediumError: if a message over the network comes from or goes to a rank without a NIC.
         TopologyError: if a rank runs on no GPU of the topology.
         UnsupportedError: if GPUs share some of their NICs and not others.
@@ -129,7 +148,7 @@ def _simulate(
     messages = workload.messages
     if tolerance is None:
         tolerance = 0.0 if len(messages) < EXACT_MESSAGES else TOLERANCE
-    if not 0 <= tolerance <= MAX_TOLERANCE:
+    if not is_number(tolerance) or not 0 <= tolerance <= MAX_TOLERANCE:
         raise InputError(f"tolerance is {tolerance!r}; expected a share of the time, 0 to {MAX_TOLERANCE}")
     carried = _carried(paths, messages.nbytes)
     used = np.flatnonzero(carried)

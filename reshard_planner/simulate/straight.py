@@ -192,25 +192,25 @@ class _Homes:
     side: Side
     made: list[_Home] = field(default_factory=list)
     known: dict[object, int] = field(default_factory=dict)
+    kinds: dict[object, int] = field(default_factory=dict)
+    first: list[int] = field(default_factory=list)
+    tiles: dict[int, SideTiles] = field(default_factory=dict)
+    entries: dict[int, tuple[Mapping[int, int], ...]] = field(default_factory=dict)
+    seen: dict[object, int] = field(default_factory=dict)
 
     def of(self, tensor: Ints, rank: Ints) -> Ints:
         """Number of the home of each pair of a tensor and a rank, int64."""
-        spec, side = self.spec, self.side
-        kinds: dict[object, int] = {}
-        first: list[int] = []
+        spec, side, first, tiles, entries = self.spec, self.side, self.first, self.tiles, self.entries
         kind_of = np.zeros(len(spec.tensors), dtype=np.int64)
         for number in np.unique(tensor).tolist():
             each = spec.tensors[number]
             key = (*each.layouts(side), each.shape, each.bits, converts(each, side))
-            kind_of[number] = kinds.setdefault(key, len(kinds))
+            kind_of[number] = self.kinds.setdefault(key, len(self.kinds))
             if kind_of[number] == len(first):
                 first.append(number)
         size = int(rank.max(initial=0)) + 1
         pairs, inverse = np.unique(kind_of[tensor] * size + rank, return_inverse=True)
         numbers = np.zeros(len(pairs), dtype=np.int64)
-        tiles: dict[int, SideTiles] = {}
-        entries: dict[int, tuple[Mapping[int, int], ...]] = {}
-        seen: dict[object, int] = {}
         for at, (kind, member) in enumerate(
             zip(*(each.tolist() for each in divmod(pairs, size)), strict=True)
         ):
@@ -219,9 +219,9 @@ class _Homes:
                 tiles[kind] = SideTiles(owner, side)
                 entries[kind] = tuple(_entries(tiling) for tiling in owner.tilings(side))
             key = kind, tuple(entry.get(member, -1) for entry in entries[kind])
-            if key not in seen:
-                seen[key] = self._home(tiles[kind].tiles(member), owner)
-            numbers[at] = seen[key]
+            if key not in self.seen:
+                self.seen[key] = self._home(tiles[kind].tiles(member), owner)
+            numbers[at] = self.seen[key]
         found: Ints = numbers[inverse]
         return found
 

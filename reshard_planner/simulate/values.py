@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.errors import InputError
 from reshard_planner.ir.chunks import freeze_columns
 from reshard_planner.simulate.workload import Messages, RankSlots
 
@@ -125,7 +126,13 @@ class Prediction:
         return int(self.end_s.argmax()) if self.end_s.any() else None
 
     def spent(self, rank: int) -> Spent:
-        """What a rank does until its end."""
+        """What a rank does until its end.
+
+        Raises:
+            InputError: if the run has no such rank.
+        """
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < len(self.end_s):
+            raise InputError(f"rank is {rank!r}; expected a rank from 0 to {len(self.end_s) - 1}")
         slots = self.slots
         mine = slots.rank == rank
         pack = float((slots.packed_s - slots.pack_s)[mine].sum())

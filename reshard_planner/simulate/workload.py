@@ -131,18 +131,25 @@ def operations_of(plan: Plan) -> Ops:
     return plan.ops()
 
 
-def workload_of_ops(spec: ReshardSpec, ops: Ops, ranks: tuple[int, ...]) -> Workload:
+def workload_of_ops(
+    spec: ReshardSpec,
+    ops: Ops,
+    ranks: tuple[int, ...],
+    straight: tuple[StraightBytes, Ints] | None = None,
+) -> Workload:
     """The workload of all operations of a plan, or of some tensors.
 
     Args:
         spec: what the plan was compiled from.
         ops: the operations in order of their numbers, with every parent.
         ranks: all ranks, ascending.
+        straight: which bytes lie straight, and the position there of each of the operations; found anew
+            without, which for parts of a plan takes as long each time as for all of it.
 
     Raises:
         VerificationError: if an operation reads or writes what its rank does not have.
     """
-    pairs, posted, packed = _posts(spec, ops)
+    pairs, posted, packed = _posts(ops, straight or (StraightBytes(spec, ops), np.arange(len(ops))))
     size = int(ops.slot.max(initial=0)) + 1
     copied = np.flatnonzero(ops.src == ops.dst)
     keys = [rank * size + slot for rank, slot in (*pairs.ends, (ops.src[copied], ops.slot[copied]))]
@@ -205,7 +212,7 @@ Packed = tuple[Ints, Ints]
 """Bytes that are packed, and those of them that go over NVLink."""
 
 
-def _posts(spec: ReshardSpec, ops: Ops) -> tuple[_Pairs, Ints, tuple[Packed, Packed]]:
+def _posts(ops: Ops, straight: tuple[StraightBytes, Ints]) -> tuple[_Pairs, Ints, tuple[Packed, Packed]]:
     """What is posted for each pair and slot: messages, and what the sender packs and the receiver unpacks.
 
     As :func:`reshard_planner.ir.messages.split_moves` splits moves, and
@@ -228,11 +235,11 @@ def _posts(spec: ReshardSpec, ops: Ops) -> tuple[_Pairs, Ints, tuple[Packed, Pac
     count = len(pairs.first)
     posted = np.bincount(pairs.pair[first], minlength=count)
     single = np.flatnonzero((moves == 1)[message])
-    straight = StraightBytes(spec, ops)
+    known, at = straight
     packed = []
-    for lies_straight in (straight.read, straight.write):
+    for lies_straight in (known.read, known.write):
         nbytes = mine.nbytes.copy()
-        nbytes[single[lies_straight(order[single])]] = 0
+        nbytes[single[lies_straight(at[order[single]])]] = 0
         sums = np.zeros((2, count), dtype=np.int64)
         np.add.at(sums[0], pairs.pair, nbytes)
         np.add.at(sums[1], pairs.pair, np.where(mine.medium == Medium.NVLINK, nbytes, 0))

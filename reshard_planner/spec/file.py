@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from reshard_planner.document import parse_document, read_document
-from reshard_planner.errors import InputError
+from reshard_planner.errors import InputError, SpecError
 from reshard_planner.spec.form import spec_from_dict
 from reshard_planner.spec.values import ReshardSpec
+
+PLAN_HEADS = (
+    re.compile(rb".{4}\0{4}\{", re.DOTALL),
+    re.compile(rb"plan \d"),
+    re.compile(rb"\s*\{\s*\"version\":\s*\d+,\s*\"digest\":"),
+)
+"""How plans begin: as binary files, as text, and as JSON. See :mod:`reshard_planner.ir.forms`."""
+
+HEAD_NBYTES = 256
+
+PLAN_FIELDS = {"digest", "tables"}
+"""Fields that plans in JSON have, and specs have not."""
 
 
 def load_spec(path: Path) -> ReshardSpec:
     """Read a spec file.
 
     Raises:
-        InputError: naming the file, the field and its value.
+        InputError: naming the file, the field and its value; or saying that the file is a plan.
     """
-    raw = read_document(path)
+    try:
+        raw = read_document(path)
+    except SpecError:
+        if looks_like_plan(path):
+            raise SpecError(f"{path} is a plan, or part of one; expected a spec, YAML or JSON") from None
+        raise
+    if isinstance(raw, dict) and raw.keys() >= PLAN_FIELDS:
+        raise SpecError(f"{path} is a plan; expected a spec, YAML or JSON")
     try:
         return spec_from_dict(raw, path.parent)
     except InputError as error:
         raise type(error)(f"{path}: {error}") from None
+
+
+def looks_like_plan(path: Path) -> bool:
+    """Whether a file begins as one of the forms of a plan does, and not as a spec."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_NBYTES)
+    except (OSError, ValueError):
+        return False
+    return any(begin.match(head) for begin in PLAN_HEADS)
 
 
 def parse_spec(text: str) -> ReshardSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from reshard_planner.errors import TopologyError
@@ -13,6 +14,15 @@ from reshard_planner.layout.mesh import MAX_RANK
 if TYPE_CHECKING:
     import networkx as nx
 
+MIN_EFFICIENCY = 1e-9
+"""Least efficiency of a port; with those below, times would be no numbers any more."""
+
+MIN_LATENCY_S = 1e-15
+"""Least latency above 0, in seconds; numbers of rounds are shares of it."""
+
+MAX_TIME_S = 1e6
+"""Start-up times of messages, and times of other work that is done once, are below this, in seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -20,8 +30,11 @@ class Link:
 
     Attributes:
         bytes_per_s: datasheet rate per direction; bounds use this one.
-        efficiency: share of the datasheet rate that large messages reach; predictions use it.
-        latency_s: start-up time of one message; predictions use it.
+        efficiency: share of the datasheet rate that large messages reach, 1e-9 to 1; predictions use it.
+        latency_s: start-up time of one message, 0 or from 1e-15 to below 1e6 seconds; predictions use it.
+
+    Raises:
+        TopologyError: if one of them is out of these ranges.
     """
 
     bytes_per_s: int
@@ -30,16 +43,35 @@ class Link:
 
     def __post_init__(self) -> None:
         # one spelling per value: the digest of a plan covers the text of its numbers
-        object.__setattr__(self, "efficiency", float(self.efficiency))
-        object.__setattr__(self, "latency_s", float(self.latency_s))
+        for name in ("efficiency", "latency_s"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
         if isinstance(self.bytes_per_s, bool) or not isinstance(self.bytes_per_s, int):
             raise TopologyError(f"bytes_per_s {self.bytes_per_s!r} is not an integer")
         if not 0 < self.bytes_per_s < 2**53:
             raise TopologyError(f"bytes_per_s {self.bytes_per_s} must be positive and below 2^53")
-        if not 0 < self.efficiency <= 1:
-            raise TopologyError(f"efficiency {self.efficiency} must be above 0 and at most 1")
-        if not 0 <= self.latency_s < 1e6:
-            raise TopologyError(f"latency_s {self.latency_s} must be a time in seconds, 0 or more")
+        if not MIN_EFFICIENCY <= self.efficiency <= 1:
+            raise TopologyError(
+                f"efficiency {self.efficiency} must be above 0 and at most 1, at least {MIN_EFFICIENCY:g}"
+            )
+        if self.latency_s and not MIN_LATENCY_S <= self.latency_s < MAX_TIME_S:
+            raise TopologyError(
+                f"latency_s {self.latency_s} must be a time in seconds, 0 or more,"
+                f" below {MAX_TIME_S:.0f} and, where not 0, at least {MIN_LATENCY_S:g}"
+            )
+
+
+def _number(name: str, value: object) -> float:
+    """A number of any kind as a float.
+
+    Raises:
+        TopologyError: if it is none, or is beyond all floats.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TopologyError(f"{name} {value!r:.40} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise TopologyError(f"{name} is larger than any floating-point number; expected less") from None
 
 
 NIC_LINK = Link(50_000_000_000, 0.95, 15e-6)

@@ -22,7 +22,7 @@ from reshard_planner.errors import InputError, UnsupportedError
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.comparison import Predicted, comparison_table
 from reshard_planner.routing import STRATEGIES, find_strategy
-from reshard_planner.simulate import predict, with_link_costs
+from reshard_planner.simulate import Prediction, phases_by_strategy, predict, with_link_costs
 from reshard_planner.spec import ReshardSpec
 
 REFERENCE = "gather-broadcast"
@@ -57,67 +57,78 @@ def run(arguments: argparse.Namespace) -> int:
     find_strategy(spec.options.strategy)
     topology = with_link_costs(spec.topology, links)
     plans: list[Plan] = []
-    elapsed_s: dict[str, float] = {}
+    runs: dict[str, Prediction] = {}
     left_out: dict[str, dict[str, str]] = {}
     unpredicted: dict[str, str] = {}
     try:
-        for name in STRATEGIES:
-            limit = _Limit(name, arguments.limit if plans else inf)
+        for name, strategy in STRATEGIES.items():
+            limit = _Limit(name, inf if strategy.claims_least else arguments.limit)
             try:
                 plans.append(compile_spec(spec, name, limit))
             except UnsupportedError as error:
-                if not plans:
-                    raise
-                left_out[name] = {"too_slow" if limit.passed else "refused": str(error)}
+                left_out[name] = {"too_slow" if limit.stopped else "refused": str(error)}
                 continue
             try:
-                progress = _Limit(name, arguments.limit)
-                elapsed_s[name] = predict(plans[-1], costs, topology=topology, progress=progress).elapsed_s
+                progress, phases = _Limit(name, arguments.limit), phases_by_strategy(plans[-1].spec)
+                runs[name] = predict(plans[-1], costs, topology=topology, phases=phases, progress=progress)
             except UnsupportedError as error:
                 unpredicted[name] = str(error)
     finally:
         end_progress()
-    predicted = _predicted(plans, elapsed_s)
+    if not plans:
+        raise UnsupportedError(f"no strategy has a plan for this spec; {_reasons(left_out)[0]}")
+    predicted = _predicted(plans, runs)
     if arguments.json:
         print_json(_document(spec, plans, predicted, left_out, unpredicted))
         return 0
     print_text(comparison_table(plans, list(predicted.values())))
-    for name, why in left_out.items():
-        for key, reason in why.items():
-            print_text(f"{name} {WHY[key]}: {reason}")
+    for name, each in predicted.items():
+        if each.phases > 1:
+            print_text(f"{name} is predicted in {each.phases} phases, each of which waits for the one before")
+    for line in _reasons(left_out):
+        print_text(line)
     for name, reason in unpredicted.items():
         print_text(f"{name} is not predicted: {reason}")
     return 0
 
 
 class _Limit:
-    """Progress of one strategy, that refuses to go on when it has taken its time."""
+    """Progress of one strategy, that refuses to go on when it has taken its time.
+
+    Attributes:
+        stopped: whether it has refused.
+    """
 
     def __init__(self, name: str, limit_s: float) -> None:
         self.name, self.limit_s = name, limit_s
         self.show, self.end = terminal_progress(), time.monotonic() + limit_s
-
-    @property
-    def passed(self) -> bool:
-        return time.monotonic() > self.end
+        self.stopped = False
 
     def __call__(self, stage: str) -> None:
-        if self.passed:
+        if time.monotonic() > self.end:
+            self.stopped = True
             raise UnsupportedError(f"it takes more than {self.limit_s:g} s")
         self.show(f"{self.name}: {stage}")
 
 
-def _predicted(plans: list[Plan], elapsed_s: dict[str, float]) -> dict[str, Predicted]:
+def _reasons(left_out: dict[str, dict[str, str]]) -> list[str]:
+    """Why strategies have no plan, a line for each."""
+    return [f"{name} {WHY[key]}: {reason}" for name, why in left_out.items() for key, reason in why.items()]
+
+
+def _predicted(plans: list[Plan], runs: dict[str, Prediction]) -> dict[str, Predicted]:
     """What is predicted for each plan, by strategy."""
-    bound_s, reference_s = plans[0].certificate.bound.time_s, elapsed_s.get(REFERENCE)
+    bound_s = plans[0].certificate.bound.time_s
+    reference_s = runs[REFERENCE].elapsed_s if REFERENCE in runs else None
     found = {}
     for plan in plans:
         name = plan.spec.options.strategy
-        mine = elapsed_s.get(name)
+        mine = runs[name].elapsed_s if name in runs else None
         found[name] = Predicted(
             mine,
             mine / bound_s if mine is not None and bound_s else None,
             reference_s / mine if mine and reference_s is not None else None,
+            len(runs[name].phase_ends_s) if name in runs else 0,
         )
     return found
 
@@ -139,6 +150,7 @@ def _document(
                 "elapsed_s": each.elapsed_s,
                 "bound_ratio": each.bound_ratio,
                 "speedup": each.speedup,
+                "phases": each.phases,
                 "reason": unpredicted.get(name),
             }
         }
@@ -153,7 +165,8 @@ VERB = Verb(
     """\
 Compile a spec with every strategy, predict a run of each plan, and print payload, busiest ports, messages,
 memory and times beside the bound. Transfers are counted as network + NVLink + local. "x bound" is the busiest
-port's time over T*, "x T*" the predicted time; "speedup" is over gather-broadcast.""",
+port's time over T*, "x T*" the predicted time; "speedup" is over gather-broadcast. The strategy hybrid is
+predicted in its phases, as by `simulate`. A strategy that refuses the spec is left out, with its reason.""",
     """\
 examples:
   reshard-planner compare spec.yaml

@@ -28,7 +28,8 @@ from reshard_planner.models.whole import OPTIONS, assign_ranks, build_spec
 from reshard_planner.render import model as text
 from reshard_planner.render.summary import summarize
 from reshard_planner.render.text import format_count, format_nbytes, format_ranks, format_s, plain
-from reshard_planner.routing.m2n_limits import why_refused
+from reshard_planner.routing import m2n_node_aware, m2n_uniform
+from reshard_planner.routing.m2n_limits import M2nLimits
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.spec.form import spec_to_dict
 from reshard_planner.spec.sizes import parse_nbytes
@@ -222,14 +223,12 @@ def _is_file(name: str) -> bool:
 
 
 def _refused(model: Model, spec: ReshardSpec) -> dict[str, list[Parameter]]:
-    """Parameters that NCCL M2N would refuse, by reason."""
-    known: dict[tuple[object, ...], str | None] = {}
+    """Parameters that NCCL M2N would refuse in both of its modes, by reason."""
+    ports = Ports.of(spec.topology, spec.ranks)
+    uniform, node_aware = (M2nLimits(ports, mode.deal) for mode in (m2n_uniform, m2n_node_aware))
     found: dict[str, list[Parameter]] = {}
     for tensor in spec.tensors:
-        key = (tensor.geometry, tensor.dtype, tensor.dst_dtype)
-        if key not in known:
-            known[key] = why_refused(tensor)
-        reason = known[key]
+        reason = node_aware.why_refused(tensor) and uniform.why_refused(tensor)
         if reason is not None:
             found.setdefault(reason, []).append(model.by_name[tensor.name])
     return found

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from reshard_planner.cli.costs import add_costs, read_costs
 from reshard_planner.cli.inputs import add_strategy, check_rank, load_or_compile
-from reshard_planner.cli.output import end_progress, print_json, print_text, terminal_progress
+from reshard_planner.cli.output import check_output, end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
 from reshard_planner.ir.chrometrace import chrome_trace
 from reshard_planner.ir.file import write_atomically
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.prediction import prediction_text
-from reshard_planner.simulate import Prediction, phases_by_pattern, predict, timeline_of, with_link_costs
+from reshard_planner.simulate import (
+    Phase,
+    Prediction,
+    count_events,
+    phases_by_pattern,
+    phases_by_strategy,
+    plan_phases,
+    predict_phases,
+    timeline_of,
+    with_link_costs,
+)
+from reshard_planner.simulate.predict import MAX_TOLERANCE
+from reshard_planner.spec import ReshardSpec
 
 MAX_EVENTS = 500_000
 """Most events of a trace: viewers hardly show more, and each takes some 500 bytes."""
+
+PHASES: dict[str, Callable[[ReshardSpec], Sequence[Sequence[int]] | None]] = {
+    "strategy": phases_by_strategy,
+    "none": lambda _: None,
+    "pattern": phases_by_pattern,
+}
+"""Phases by the value of ``--phases``; None where all tensors run together."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,10 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--phases",
-        choices=("none", "pattern"),
-        default="none",
-        help="pattern: tensors of one name but for its numbers run together, and all ranks wait before the"
-        " next ones; none: all run together (default)",
+        choices=tuple(PHASES),
+        default="strategy",
+        help="strategy: as systems that use it do, which for hybrid is feed-forward weights before all"
+        " others, and all together for other strategies (default); none: all run together; pattern: tensors"
+        " of one name but for its numbers run together, and all ranks wait before the next ones",
     )
     parser.add_argument(
         "--serial",
@@ -55,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         metavar="X",
         type=float,
-        help="how finely large plans are worked out, as a share of the time, 0 for exactly (default: exactly"
-        " below 10,000 messages, then 0.0002)",
+        help="how finely large plans are worked out, as a share of the time, 0 for exactly, at most 0.001"
+        " (default: exactly below 10,000 messages, then 0.0002)",
     )
     add_strategy(parser)
     add_costs(parser)
@@ -67,21 +88,24 @@ def run(arguments: argparse.Namespace) -> int:
     costs, links = read_costs(arguments)
     if arguments.ports < 0:
         raise InputError(f"--ports is {arguments.ports}; expected 0 or more")
+    if arguments.tolerance is not None and not 0 <= arguments.tolerance <= MAX_TOLERANCE:
+        raise InputError(
+            f"--tolerance is {arguments.tolerance}; expected a share of the time, 0 to {MAX_TOLERANCE}"
+        )
     if arguments.rank and arguments.trace is None:
         raise InputError("--rank says what --trace shows, which is missing; expected --trace FILE")
+    check_output("--trace", arguments.trace, arguments.plan)
     plan = load_or_compile(arguments.plan, arguments.strategy)
     for rank in arguments.rank or ():
         check_rank(plan.spec, rank)
+    progress = terminal_progress()
     try:
-        found = predict(
-            plan,
-            costs,
-            topology=with_link_costs(plan.spec.topology, links),
-            phases=phases_by_pattern(plan.spec) if arguments.phases == "pattern" else None,
-            overlapped=not arguments.serial,
-            tolerance=arguments.tolerance,
-            progress=terminal_progress(),
-        )
+        progress("workload")
+        phases = plan_phases(plan, PHASES[arguments.phases](plan.spec), overlapped=not arguments.serial)
+        if arguments.trace is not None:
+            _check_events(phases, arguments.rank)
+        topology = with_link_costs(plan.spec.topology, links)
+        found = predict_phases(phases, topology, costs, tolerance=arguments.tolerance, progress=progress)
     finally:
         end_progress()
     if arguments.trace is not None:
@@ -95,12 +119,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_events(phases: Sequence[Phase], ranks: Collection[int] | None) -> None:
+    count = sum(count_events(phase.workload, ranks) for phase in phases)
+    if count > MAX_EVENTS:
+        raise InputError(
+            f"--trace would have {count} events; expected at most {MAX_EVENTS}: name ranks by --rank"
+        )
+
+
 def _write_trace(plan: Plan, found: Prediction, arguments: argparse.Namespace) -> None:
     timeline = timeline_of(found, arguments.rank)
-    if len(timeline) > MAX_EVENTS:
-        raise InputError(
-            f"--trace would have {len(timeline)} events; expected at most {MAX_EVENTS}: name ranks by --rank"
-        )
     notes = {"digest": plan.digest, "elapsed_s": found.elapsed_s, "predicted": True}
     write_atomically(arguments.trace, chrome_trace(timeline, notes=notes))
 
