@@ -62,6 +62,13 @@ def test_units_that_fit_in_one_round_share_it_where_slots_cost(share, alpha):
     assert len(np.unique(rounds)) == 1
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.sampled_from([0.1, 0.6, 1.0]))
+def test_something_starts_in_the_first_round(counts, share):
+    kinds = [kind([((0, at), share)]) for at in range(len(counts))]
+    assert fill(kinds, counts, ports=len(counts))[1].min() == 0
+
+
 def halves(stages, parts):
     """Kinds of stages: each keeps a port of its own busy, and half of the ports that all stages share."""
     shared = np.arange(parts)

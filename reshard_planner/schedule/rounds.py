@@ -90,7 +90,7 @@ def fill_rounds(
     alpha: float,
     filling: int,
 ) -> Ints:
-    """The round of each batch; see the module's text.
+    """The round of each batch, the first of them 0; see the module's text.
 
     Args:
         kinds: what units load.
@@ -113,7 +113,7 @@ def fill_rounds(
             best, found = cost, placed
         if length <= NEARLY_IDEAL * slots.least():
             break
-    return found
+    return found - found.min() if len(found) else found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
