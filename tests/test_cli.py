@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -197,21 +196,20 @@ def test_a_spec_is_run_with_any_strategy(spec, capsys, strategy):
     assert result(capsys, "run", spec, "--strategy", strategy)["correct"] is True
 
 
-def test_draw_writes_dot_without_any_program(plan, tmp_path, capsys, monkeypatch):
+def test_draw_needs_no_program(plan, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    for picture in ("transfers", "layouts"):
-        path = tmp_path / f"{picture}.dot"
+    for name, picture, start in (
+        ("t.dot", "transfers", "digraph"),
+        ("t.svg", "transfers", "<?xml"),
+        ("l.svg", "layouts", "<svg"),
+        ("l.txt", "layouts", "Layouts of w"),
+        ("p.svg", "pipeline", "<svg"),
+    ):
+        path = tmp_path / name
         assert call(capsys, "draw", plan, "-o", path, "--picture", picture)[0] == 0
-        assert path.read_text().lstrip().startswith("digraph")
-    assert_refused(call(capsys, "draw", plan, "-o", tmp_path / "t.svg"), "dot", "graphviz")
-    assert not (tmp_path / "t.svg").exists()
-
-
-@pytest.mark.skipif(shutil.which("dot") is None, reason="needs the program dot of graphviz")
-def test_draw_writes_svg_where_dot_is(plan, tmp_path, capsys):
-    path = tmp_path / "t.svg"
-    assert call(capsys, "draw", plan, "-o", path)[0] == 0
-    assert "<svg" in path.read_text()
+        assert path.read_text(encoding="utf-8").lstrip().startswith(start)
+    assert_refused(call(capsys, "draw", plan, "-o", tmp_path / "t.png"), "dot", "graphviz", ".svg")
+    assert not (tmp_path / "t.png").exists()
 
 
 def test_a_plan_that_fails_its_check_exits_with_one(plan, tmp_path, capsys):
@@ -421,6 +419,15 @@ def test_a_truncated_plan_is_refused_in_one_sentence(plan, share, capsys):
         (["draw", "PLAN", "-o", "x.dot", "--tensor", "v"], ["'v'"]),
         (["draw", "PLAN", "-o", "x.docx"], ["x.docx"]),
         (["draw", "PLAN", "-o", "nowhere/x.dot"], ["nowhere"]),
+        (["draw", "PLAN", "-o", "x.svg", "--rank", "9"], ["--rank 9"]),
+        (["draw", "PLAN", "-o", "x.svg", "--class", "99", "--tensor", "w"], ["--class 99", "0 to "]),
+        (["draw", "PLAN", "-o", "x.svg", "--tree", "-1", "--tensor", "w"], ["--tree -1", "one of "]),
+        (["draw", "PLAN", "-o", "x.svg", "--picture", "pipeline", "--tree", "0"], ["--tree", "transfers"]),
+        (["draw", "PLAN", "-o", "x.svg", "--picture", "layouts", "--rank", "0"], ["--rank", "transfers"]),
+        (["draw", "PLAN", "-o", "x.svg", "--predicted"], ["--predicted", "pipeline"]),
+        (["draw", "PLAN", "-o", "x.png", "--picture", "layouts"], ["x.png", ".svg, .txt", "browser"]),
+        (["draw", "PLAN", "-o", "x.dot", "--picture", "pipeline"], ["x.dot", "expected one of .svg"]),
+        (["draw", "PLAN", "-o", "PLAN"], [".svg"]),
         (["compile", "SPEC", "-o", "nowhere/p.reshard"], ["nowhere"]),
         (["compile", "SPEC", "--strategy", "best"], ["'best'"]),
     ],

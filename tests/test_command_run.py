@@ -404,7 +404,8 @@ def test_a_run_measures_what_was_planned_checks_it_and_is_profiled(commands, fou
     assert document["otherData"]["digest"] == FOUR.digest
     assert document["otherData"]["elapsed_s"] == found["elapsed_s"]["repeats"][-1]
     events = [event for event in document["traceEvents"] if event["ph"] == "X"]
-    assert {event["pid"] for event in events} == {0, 1, 2, 3}
+    rows = [each["args"]["name"] for each in document["traceEvents"] if each["name"] == "thread_name"]
+    assert {" ".join(row.split()[:2]) for row in rows} == {f"rank {rank}" for rank in range(4)}
     for medium, nbytes in (("network", payload.network_nbytes), ("nvlink", payload.nvlink_nbytes)):
         for kind in ("send", "receive"):
             own = [event["args"]["nbytes"] for event in events if event["cat"] == f"{kind},{medium}"]

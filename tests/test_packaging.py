@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from importlib.metadata import PackageNotFoundError, distribution, entry_points, requires, version
 from pathlib import Path
 
@@ -109,6 +113,29 @@ def test_the_package_says_that_it_is_typed(package):
     assert spec is not None
     assert spec.origin is not None
     assert (Path(spec.origin).parent / "py.typed").is_file()
+
+
+def test_the_wheel_has_everything_that_is_read_from_the_package(tmp_path):
+    kept = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for folder in ("reshard_planner", "executors"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=kept)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    code = "from setuptools import build_meta; print(build_meta.build_wheel('out'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [wheel] = (tmp_path / "out").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    read = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "reshard_planner").rglob("*")
+        if path.is_file() and path.parent.name != "__pycache__"
+    }
+    assert len([name for name in read if name.endswith((".css", ".js", ".html"))]) >= 10
+    assert read - packed == set()
 
 
 def test_the_version_is_the_same_everywhere():

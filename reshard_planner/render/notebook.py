@@ -8,19 +8,16 @@ from typing import Any
 
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
+from reshard_planner.render.hops.transfers import transfers_dot
 from reshard_planner.render.summary import facts, summarize
 from reshard_planner.render.svg import to_svg
-from reshard_planner.render.transfers import transfers_dot
-
-MAX_TRANSFERS = 2_000_000
-"""Transfers above which a plan is shown without its picture, so that showing it does not take seconds."""
 
 
 def mimebundle(plan: Plan) -> dict[str, str]:
     """A plan by MIME type: text, its certificate as an HTML table, and the picture of its transfers as SVG.
 
-    Notebooks show the HTML where there is any, so that it holds the picture too. Without the program ``dot``
-    there is no picture, nor above :data:`MAX_TRANSFERS`.
+    Notebooks show the HTML where there is any, so that it holds the picture too. Where nothing can draw it
+    there is no picture.
     """
     bundle = {"text/plain": summarize(plan)}
     rows = "".join(
@@ -29,8 +26,7 @@ def mimebundle(plan: Plan) -> dict[str, str]:
         for name, value in facts(plan)
     )
     table = f"<table><caption>Plan {html.escape(plan.digest[:12])}</caption>{rows}</table>"
-    few = plan.certificate.transfers <= MAX_TRANSFERS
-    svg = _svg(transfers_dot(plan)) if few else None
+    svg = _svg(transfers_dot(plan))
     if svg is None:
         return {**bundle, "text/html": table}
     return {**bundle, "text/html": f"{table}\n{_inline(svg)}", "image/svg+xml": svg}
@@ -38,7 +34,7 @@ def mimebundle(plan: Plan) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """DOT text that notebooks show as a picture, or as text where there is no program ``dot``.
+    """DOT text that notebooks show as a picture, or as text where nothing can draw it.
 
     Attributes:
         dot: the text.
@@ -49,8 +45,25 @@ class Picture:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         svg = _svg(self.dot)
         if svg is None:
-            return {"text/plain": f"// drawn by the program 'dot' (Debian package graphviz)\n{self.dot}"}
+            note = "// drawn where the program 'dot' (Debian package graphviz) or 'reshard-planner[draw]' is"
+            return {"text/plain": f"{note}\n{self.dot}"}
         return {"text/plain": self.dot, "image/svg+xml": svg}
+
+
+@dataclass(frozen=True, slots=True)
+class SvgPicture:
+    """An SVG document that notebooks show as a picture, and as text where they cannot.
+
+    Attributes:
+        svg: the document.
+        text: what stands in its place.
+    """
+
+    svg: str
+    text: str
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": self.text, "image/svg+xml": self.svg}
 
 
 def _svg(dot: str) -> str | None:

@@ -44,12 +44,7 @@ def write_profile(path: Path, summary: Summary) -> None:
         InputError: if it cannot be written.
     """
     topology = summary.plan.spec.topology
-    domain_of = {gpu: number for number, domain in enumerate(topology.domains) for gpu in domain.gpus}
-    names = {
-        rank: f"GPU {topology.gpu_of(rank)}, domain {domain_of[topology.gpu_of(rank)]}"
-        for rank in summary.plan.ranks
-    }
     timelines = [report.timeline for report in summary.reports if report.timeline is not None]
     times = summary.times_s
     notes = {"digest": summary.plan.digest, "repeat": len(times), "elapsed_s": times[-1]}
-    write_atomically(path, chrome_trace(Timeline.concatenate(timelines), names, notes))
+    write_atomically(path, chrome_trace(Timeline.concatenate(timelines), notes=notes, topology=topology))

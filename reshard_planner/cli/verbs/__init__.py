@@ -6,9 +6,11 @@ from reshard_planner.cli.verbs import (
     compile_,
     draw,
     emulate,
+    explain,
     model,
     ops,
     replan,
+    report,
     run,
     show,
     simulate,
@@ -23,6 +25,7 @@ VERBS: tuple[Verb, ...] = (
     verify.VERB,
     show.VERB,
     tiles.VERB,
+    explain.VERB,
     ops.VERB,
     compare.VERB,
     simulate.VERB,
@@ -31,5 +34,6 @@ VERBS: tuple[Verb, ...] = (
     run.VERB,
     emulate.VERB,
     draw.VERB,
+    report.VERB,
 )
 """All verbs."""

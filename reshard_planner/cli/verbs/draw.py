@@ -1,4 +1,4 @@
-"""``draw SPEC|PLAN -o FILE``: pictures of transfers and layouts."""
+"""``draw SPEC|PLAN -o FILE``: pictures of transfers, of layouts and of the pipeline."""
 
 from __future__ import annotations
 
@@ -6,12 +6,43 @@ import argparse
 from pathlib import Path
 
 from reshard_planner.cli.inputs import load_or_compile
-from reshard_planner.cli.output import print_json, print_text
+from reshard_planner.cli.output import check_output, end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
-from reshard_planner.render.layouts import layouts_dot
-from reshard_planner.render.svg import write_picture
-from reshard_planner.render.transfers import transfers_dot
+from reshard_planner.ir.file import write_atomically
+from reshard_planner.ir.plan import Plan
+from reshard_planner.ir.timeline import Timeline
+from reshard_planner.render.hops.transfers import transfers_dot
+from reshard_planner.render.layouts.svg import layouts_svg
+from reshard_planner.render.layouts.text import layouts_text
+from reshard_planner.render.pipeline.diagram import pipeline_svg
+from reshard_planner.render.svg import IMAGE_SUFFIXES, TEXT_SUFFIXES, to_svg
+from reshard_planner.simulate import (
+    count_events,
+    phases_by_strategy,
+    plan_phases,
+    predict_phases,
+    timeline_of,
+)
+
+SUFFIXES: dict[str, tuple[str, ...]] = {
+    "transfers": (*TEXT_SUFFIXES, *IMAGE_SUFFIXES),
+    "layouts": (".svg", ".txt"),
+    "pipeline": (".svg",),
+}
+"""Suffixes of the files that each picture can be written to."""
+
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "tensor": ("transfers", "layouts"),
+    "rank": ("transfers",),
+    "class": ("transfers",),
+    "tree": ("transfers",),
+    "predicted": ("pipeline",),
+}
+"""Pictures that an option speaks of."""
+
+MAX_EVENTS = 20_000_000
+"""Most events of a predicted run that are drawn; each takes some 50 bytes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,49 +56,122 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         required=True,
-        help=".dot or .gv always works; .svg, .png and .pdf need the program dot of graphviz",
+        help=".svg for every picture; transfers also .dot or .gv, and .png and .pdf where the program dot of"
+        " graphviz is installed; layouts also .txt",
     )
     parser.add_argument(
         "--picture",
-        choices=("transfers", "layouts"),
+        choices=tuple(SUFFIXES),
         default="transfers",
-        help="transfers: who sends what to whom (default); layouts: who holds what, before and after",
+        help="transfers: who sends what to whom (default); layouts: who holds what, before and after;"
+        " pipeline: what every rank does in every slot",
     )
     parser.add_argument(
         "--tensor", metavar="T", help="only this tensor; layouts need it if there are several"
+    )
+    parser.add_argument("--rank", metavar="R", type=int, help="only transfers that this rank sends or gets")
+    parser.add_argument(
+        "--class",
+        metavar="C",
+        type=int,
+        dest="class",
+        help="only transfers of one class of the tensor: bytes that the same ranks hold and need; from 0",
+    )
+    parser.add_argument(
+        "--tree",
+        metavar="N",
+        type=int,
+        help="only the tree of transfers of one piece of the tensor, with slots; the picture of a tensor or"
+        " of a class names the numbers of its trees",
+    )
+    parser.add_argument(
+        "--predicted", action="store_true", help="below the pipeline, draw the timeline that is predicted"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Draw and write the file."""
+    target: Path = arguments.output
+    picture: str = arguments.picture
+    given = vars(arguments)
+    for option, pictures in ONLY_FOR.items():
+        if picture not in pictures and given[option] is not None and given[option] is not False:
+            raise InputError(f"--{option} is for --picture {' or '.join(pictures)}; the picture is {picture}")
+    suffix = target.suffix.lower()
+    if suffix not in SUFFIXES[picture]:
+        hint = "; a browser makes .png and .pdf of .svg" if suffix in IMAGE_SUFFIXES else ""
+        raise InputError(
+            f"cannot draw {picture} to {target}: its suffix is {target.suffix!r};"
+            f" expected one of {', '.join(SUFFIXES[picture])}{hint}"
+        )
+    check_output("-o", target, arguments.plan)
     plan = load_or_compile(arguments.plan)
-    if arguments.picture == "transfers":
-        dot = transfers_dot(plan, arguments.tensor)
+    if picture == "transfers":
+        data = _transfers(plan, arguments, suffix)
+    elif picture == "layouts":
+        data = _layouts(plan, arguments.tensor, suffix)
     else:
-        if arguments.tensor is None and len(plan.spec.tensors) != 1:
-            raise InputError(
-                f"--tensor is missing; the plan has {len(plan.spec.tensors)} tensors,"
-                " and layouts are drawn for one"
-            )
-        name = arguments.tensor
-        dot = layouts_dot(plan.spec.tensors[0] if name is None else plan.spec.tensor(name))
-    write_picture(dot, arguments.output)
+        data = pipeline_svg(plan, _predicted(plan) if arguments.predicted else None).encode()
+    write_atomically(target, data)
     if arguments.json:
-        print_json({"file": str(arguments.output), "picture": arguments.picture})
+        print_json({"file": str(target), "picture": picture})
     else:
-        print_text(f"wrote {arguments.output}")
+        print_text(f"wrote {target}")
     return 0
+
+
+def _transfers(plan: Plan, arguments: argparse.Namespace, suffix: str) -> bytes:
+    dot = transfers_dot(
+        plan,
+        arguments.tensor,
+        rank=arguments.rank,
+        klass=vars(arguments)["class"],
+        tree=arguments.tree,
+    )
+    return dot.encode() if suffix in TEXT_SUFFIXES else to_svg(dot, suffix.removeprefix("."))
+
+
+def _layouts(plan: Plan, name: str | None, suffix: str) -> bytes:
+    if name is None and len(plan.spec.tensors) != 1:
+        raise InputError(
+            f"--tensor is missing; the plan has {len(plan.spec.tensors)} tensors,"
+            " and layouts are drawn for one"
+        )
+    tensor = plan.spec.tensors[0] if name is None else plan.spec.tensor(name)
+    return (layouts_text(tensor) if suffix == ".txt" else layouts_svg(tensor)).encode()
+
+
+def _predicted(plan: Plan) -> Timeline:
+    """The events of a predicted run."""
+    progress = terminal_progress()
+    try:
+        progress("workload")
+        phases = plan_phases(plan, phases_by_strategy(plan.spec))
+        count = sum(count_events(phase.workload) for phase in phases)
+        if count > MAX_EVENTS:
+            raise InputError(
+                f"--predicted would draw {count} events; expected at most {MAX_EVENTS}: leave it away"
+            )
+        return timeline_of(predict_phases(phases, plan.spec.topology, progress=progress))
+    finally:
+        end_progress()
 
 
 VERB = Verb(
     "draw",
-    "draw the transfers of a plan, or the layouts of a tensor",
-    "Draw the transfers of a plan, or both layouts of one tensor, with graphviz.",
+    "draw the transfers of a plan, the layouts of a tensor, or the pipeline",
+    """\
+Draw the transfers of a plan, both layouts of one tensor, or what every rank does in every slot. SVG needs no
+program: transfers are drawn by the program dot of graphviz where it is installed, else by graphviz as
+WebAssembly (pip install 'reshard-planner[draw]').""",
     """\
 examples:
   reshard-planner draw plan.reshard -o transfers.svg
-  reshard-planner draw plan.reshard -o w.dot --tensor w
+  reshard-planner draw plan.reshard -o w.svg --tensor w --class 0
+  reshard-planner draw plan.reshard -o tree.svg --tensor w --tree 3
+  reshard-planner draw plan.reshard -o rank.dot --rank 8
   reshard-planner draw plan.reshard -o layouts.svg --picture layouts --tensor w
+  reshard-planner draw plan.reshard -o pipeline.svg --picture pipeline --predicted
 """,
     add_arguments,
     run,

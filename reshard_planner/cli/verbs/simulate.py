@@ -130,7 +130,7 @@ def _check_events(phases: Sequence[Phase], ranks: Collection[int] | None) -> Non
 def _write_trace(plan: Plan, found: Prediction, arguments: argparse.Namespace) -> None:
     timeline = timeline_of(found, arguments.rank)
     notes = {"digest": plan.digest, "elapsed_s": found.elapsed_s, "predicted": True}
-    write_atomically(arguments.trace, chrome_trace(timeline, notes=notes))
+    write_atomically(arguments.trace, chrome_trace(timeline, notes=notes, topology=plan.spec.topology))
 
 
 def _document(plan: Plan, found: Prediction) -> dict[str, Any]:

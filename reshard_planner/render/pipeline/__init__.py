@@ -1,0 +1,1 @@
+"""The pipeline diagram: what moves in each slot, and predicted and measured timelines."""
