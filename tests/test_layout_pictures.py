@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
+from _hash_seeds import texts_under_hash_seeds
 from _plans import HOSTILE_NAME, sample_plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -529,21 +526,8 @@ def test_a_picture_needs_nothing_from_outside(which):
 
 
 def test_pictures_do_not_depend_on_the_hash_seed():
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from test_layout_pictures import *;"
-        "sys.stdout.buffer.write(''.join(layouts_svg(example(each)) + layouts_text(example(each))"
-        " for each in KINDS).encode())"
-    )
-    texts = {
-        subprocess.run(
-            [sys.executable, "-c", code, str(Path(__file__).parent)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(texts) == 1
+    drawn = "''.join(layouts_svg(example(each)) + layouts_text(example(each)) for each in KINDS)"
+    assert len(texts_under_hash_seeds("test_layout_pictures", drawn)) == 1
 
 
 def test_thousands_of_ranks_that_do_not_follow_one_another_take_little_time():

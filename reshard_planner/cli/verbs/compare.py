@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import time
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from reshard_planner.cli.costs import add_costs, read_costs
+from reshard_planner.cli.limit import TimeLimit
 from reshard_planner.cli.output import (
     end_progress,
     plan_summary,
     print_json,
     print_text,
-    terminal_progress,
 )
 from reshard_planner.cli.verb import Verb
 from reshard_planner.compiler import compile as compile_spec
@@ -62,14 +61,14 @@ def run(arguments: argparse.Namespace) -> int:
     unpredicted: dict[str, str] = {}
     try:
         for name, strategy in STRATEGIES.items():
-            limit = _Limit(name, inf if strategy.claims_least else arguments.limit)
+            limit = TimeLimit(name, inf if strategy.claims_least else arguments.limit)
             try:
                 plans.append(compile_spec(spec, name, limit))
             except UnsupportedError as error:
                 left_out[name] = {"too_slow" if limit.stopped else "refused": str(error)}
                 continue
             try:
-                progress, phases = _Limit(name, arguments.limit), phases_by_strategy(plans[-1].spec)
+                progress, phases = TimeLimit(name, arguments.limit), phases_by_strategy(plans[-1].spec)
                 runs[name] = predict(plans[-1], costs, topology=topology, phases=phases, progress=progress)
             except UnsupportedError as error:
                 unpredicted[name] = str(error)
@@ -90,25 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
     for name, reason in unpredicted.items():
         print_text(f"{name} is not predicted: {reason}")
     return 0
-
-
-class _Limit:
-    """Progress of one strategy, that refuses to go on when it has taken its time.
-
-    Attributes:
-        stopped: whether it has refused.
-    """
-
-    def __init__(self, name: str, limit_s: float) -> None:
-        self.name, self.limit_s = name, limit_s
-        self.show, self.end = terminal_progress(), time.monotonic() + limit_s
-        self.stopped = False
-
-    def __call__(self, stage: str) -> None:
-        if time.monotonic() > self.end:
-            self.stopped = True
-            raise UnsupportedError(f"it takes more than {self.limit_s:g} s")
-        self.show(f"{self.name}: {stage}")
 
 
 def _reasons(left_out: dict[str, dict[str, str]]) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
 from reshard_planner.cli.inputs import add_strategy, load_or_compile
+from reshard_planner.cli.limit import TimeLimit
 from reshard_planner.cli.output import check_output, end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
 from reshard_planner.compiler import compile as compile_spec
@@ -108,30 +107,18 @@ def _others(plan: Plan, limit_s: float, *, simulated: bool) -> list[Alternative]
             continue
         try:
             # that of least payload is the one to compare with, however long it takes
-            other = compile_spec(plan.spec, name, _limited(name, inf if strategy.claims_least else limit_s))
+            other = compile_spec(plan.spec, name, TimeLimit(name, inf if strategy.claims_least else limit_s))
         except UnsupportedError as error:
             found.append(Alternative.without(name, str(error)))
             continue
         elapsed_s, note = None, ""
         if simulated:
             try:
-                elapsed_s = _predict(other, _limited(name, limit_s)).elapsed_s
+                elapsed_s = _predict(other, TimeLimit(name, limit_s)).elapsed_s
             except UnsupportedError as error:
                 note = f"not predicted: {error}"
         found.append(Alternative.of(other, elapsed_s, note))
     return found
-
-
-def _limited(name: str, limit_s: float) -> Callable[[str], None]:
-    """Progress of one strategy that refuses to go on when it has taken its time."""
-    show, end = terminal_progress(), time.monotonic() + limit_s
-
-    def tell(stage: str) -> None:
-        if time.monotonic() > end:
-            raise UnsupportedError(f"takes more than {limit_s:g} s")
-        show(f"{name}: {stage}")
-
-    return tell
 
 
 VERB = Verb(
