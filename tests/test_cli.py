@@ -375,6 +375,31 @@ def test_baselines_are_compared_where_the_staging_is_too_little_for_optimal(tmp_
     assert all(mention in found["optimal"]["refused"] for mention in mentions)
 
 
+def test_compare_says_what_speedups_are_over_and_where_hybrid_knows_no_weight(tmp_path, capsys):
+    path = tmp_path / "spec.yaml"
+    for name, unnamed in {
+        "w": True,
+        "mlp.up_proj.weight": False,
+        "model.layers.9.eh_proj.weight": True,
+    }.items():
+        path.write_text(REPLICAS.replace("name: w", f"name: {name}"))
+        code, out, err = call(capsys, "compare", path)
+        assert (code, err) == (0, "")
+        assert "\nspeedup is over gather-broadcast, which sends through one NIC per domain; NCCL's" in out
+        said = "\nhybrid found no feed-forward weights by their names, and moves all as gather-broadcast\n"
+        assert (said in out) == unnamed
+
+
+@pytest.mark.parametrize("verb", ["compile", "compare", "symbolic"])
+@pytest.mark.parametrize("field", ["architectures", "model_type"])
+def test_a_configuration_of_a_model_is_refused_as_one(field, verb, tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({field: "qwen3", "hidden_size": 8}))
+    assert_refused(
+        call(capsys, verb, path), "config.json is a model's configuration", "expected a spec", "--spec FILE"
+    )
+
+
 @pytest.mark.parametrize("verb", ["verify", "show", "ops"])
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 64, b"PK\x03\x04rubbish", b"{}", b'{"version": 1}', b"plan 2\nrubbish\n"]

@@ -141,6 +141,11 @@ def test_options_of_the_two_sides_are_parted_by_a_comma(capsys):
     assert (found["v_dst"]["value"], found["alpha"]["value"], found["lag"]["value"]) == (900 * 10**9, 1e-5, 3)
 
 
+def test_rates_take_units(capsys):
+    numbers = result(capsys, "symbolic", *PAIR, "--nic", "12.5e9,25e9", "--nvlink", "450e9")
+    assert numbers == result(capsys, "symbolic", *PAIR, "--nic", "12.5GB,25 gb", "--nvlink", "0.45TB")
+
+
 LONG = "1" + "0" * 400
 
 
@@ -157,6 +162,10 @@ LONG = "1" + "0" * 400
         ([*PAIR, "--nbytes", "0"], ["--nbytes is '0'"]),
         ([*PAIR, "--nbytes", "65537TiB"], ["--nbytes is '65537TiB'", "to 72057594037927936 bytes"]),
         ([*PAIR, "--nic", "fast"], ["--nic", "'fast'"]),
+        *(
+            ([*PAIR, "--nic", rate], [f"--nic is '{rate}'", "bytes per second", "such as 12.5GB"])
+            for rate in ("12.5Gbit", "0GB", "0.5B", "1e", "9008TB", "GB", "\u0668GB")
+        ),
         ([*PAIR, "--nic", "1,2,3"], ["--nic", "'1,2,3'"]),
         ([*PAIR, "--nvlink", "1/0"], ["--nvlink", "'1/0'"]),
         ([*PAIR, "--nic", "0.5"], ["--nic", "'0.5'", "whole number"]),
@@ -205,7 +214,9 @@ def test_bad_input_is_refused_in_one_sentence(arguments, mentions, tmp_path, mon
 
 def test_a_spec_that_is_not_regular_is_refused(spec, capsys):
     spec.write_text(REPLICAS.replace("[8, 8]", "[6, 8]"))
-    assert_refused(call(capsys, "symbolic", spec), "'w'", "shards of src are not equal")
+    assert_refused(
+        call(capsys, "symbolic", spec), "'w'", "shards of src are not equal", "--src and --dst give a pair"
+    )
 
 
 @pytest.mark.parametrize("name", ["plan.reshard", "plan.json", "plan.txt"])

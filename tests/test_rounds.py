@@ -99,14 +99,17 @@ def test_more_of_a_start_up_time_never_takes_more_rounds():
 
 @st.composite
 def talking_kinds(draw):
+    """Kinds whose ranks have peers over one medium or two."""
     ranks = draw(st.integers(2, 8))
     kinds = []
     for number in range(draw(st.integers(1, 6))):
         src, dst = draw(st.lists(st.integers(0, ranks - 1), min_size=2, max_size=2, unique=True))
         share = draw(st.sampled_from([0.05, 0.2, 0.5]))
-        counts = draw(st.sampled_from([1, 2, 3]))
-        talk = Peers(0, np.array(sorted((src, dst))), np.array([counts, counts]), number)
-        kinds.append(kind([((0, src), share), ((0, ranks + dst), share)], peers=[talk]))
+        talks = [
+            Peers(0, np.array(sorted((src, dst))), np.full(2, draw(st.integers(1, 3))), 2 * number + medium)
+            for medium in range(draw(st.integers(1, 2)))
+        ]
+        kinds.append(kind([((0, src), share), ((0, ranks + dst), share)], peers=talks))
     return ranks, kinds, draw(st.lists(st.integers(1, 6), min_size=len(kinds), max_size=len(kinds)))
 
 
@@ -118,8 +121,24 @@ def test_no_rank_has_more_peers_in_a_slot_than_allowed_but_by_one_unit_alone(dra
     for at in np.unique(rounds):
         there = np.unique(placed.kind[rounds == at])
         for rank in range(ranks):
-            talks = [int(kinds[one].peers[0].counts[0]) for one in there if rank in kinds[one].peers[0].ranks]
-            assert sum(talks) <= most or len(talks) == 1
+            units = [
+                sum(int(talk.counts[0]) for talk in kinds[one].peers if rank in talk.ranks) for one in there
+            ]
+            assert sum(units) <= most or sum(count > 0 for count in units) == 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=6), st.sampled_from([10.0, 1e4]))
+def test_units_that_fit_together_open_no_slot_beyond_those_of_one(counts, alpha):
+    """Loads fill a round to the brim at one port, and several slots each."""
+    total = sum(counts)
+    kinds = [
+        kind([((0, 0), 1 / total), ((2, 1 + at), 0.2), ((4, 1 + len(counts)), 1 / total)])
+        for at in range(len(counts))
+    ]
+    placed, rounds = fill(kinds, counts, ports=2 + len(counts), alpha=alpha)
+    found = loads_of(kinds, placed, rounds, 2 + len(counts))
+    assert (found.max(axis=1) > 0).sum() <= 3
 
 
 @settings(max_examples=50, deadline=None)

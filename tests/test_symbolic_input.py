@@ -13,7 +13,7 @@ from _pairs import GB, Pair
 
 import reshard_planner as rp
 from reshard_planner.errors import InputError
-from reshard_planner.layout import StridedShard
+from reshard_planner.layout import Storage, StoredBuffer, StridedShard, Tile
 from reshard_planner.symbolic import (
     Case,
     Side,
@@ -180,6 +180,19 @@ SRC, DST = layout([0, 1, 2, 3], "S(0)"), layout([[4, 5], [6, 7]], "R", "S(0)")
 FOURS = rp.Topology.uniform(16, 4)
 
 
+ROWS = rp.Layout.stored(
+    SRC.mesh,
+    Storage(
+        [
+            (StoredBuffer(0, (2, 8), (Tile(rp.Box((row, 0), (row + 2, 8)), 0, (8, 1)),)),)
+            for row in (0, 2, 4, 6)
+        ],
+        range(4),
+    ),
+)
+"""Two rows each, by storage."""
+
+
 def tensor(src=SRC, dst=DST, shape=(8, 8), name="w"):
     return rp.TensorSpec(name, shape, "int8", src, dst)
 
@@ -200,7 +213,12 @@ INSTANT = Link(10**9, 1.0, 0.0)
     ("tensors", "cluster", "mentions"),
     [
         ([tensor(shape=(0, 8))], FOURS, ["moves no bytes"]),
-        ([tensor(src=[SRC, layout([4], "R")])], FOURS, ["'w'", "src has 2 layouts"]),
+        ([tensor(src=[SRC, layout([4], "R")])], FOURS, ["'w'", "src has 2 layouts; expected one, with"]),
+        (
+            [tensor(src=ROWS)],
+            FOURS,
+            ["'w'", "the layout of src says where boxes are stored and has no placements; expected"],
+        ),
         ([tensor(shape=(6, 8))], FOURS, ["'w'", "shards of src are not equal"]),
         (
             [tensor(dst=layout([4, 5, 6, 8], "S(0)"))],
@@ -210,7 +228,13 @@ INSTANT = Link(10**9, 1.0, 0.0)
         (
             [tensor(), tensor(dst=layout([4, 5, 6, 7], "S(0)"), name="v")],
             FOURS,
-            ["'w'", "'v'", "2 shards in 2 replicas", "4 shards in 1 replicas"],
+            [
+                "'w'",
+                "'v'",
+                "2 shards in 2 replicas",
+                "4 shards in 1 replicas",
+                "NIC 50 GB/s, NVLink 450 GB/s",
+            ],
         ),
         (
             [tensor(), tensor(dst=layout([[8, 9], [10, 11]], "R", "S(0)"), name="v")],

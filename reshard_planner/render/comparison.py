@@ -36,7 +36,8 @@ class Predicted:
     Attributes:
         elapsed_s: time of a run, in seconds; None without a prediction.
         bound_ratio: how many times the bound that is; None where the bound is 0.
-        speedup: how many times faster it is than gather-broadcast; None where that has no prediction.
+        speedup: how many times faster it is than gather-broadcast, a chain over one NIC per domain; None
+            where that has no prediction.
         phases: phases that the run has, 0 without a prediction.
     """
 

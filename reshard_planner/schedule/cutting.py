@@ -172,8 +172,11 @@ def peers_of(loads: ForestLoads, part: Ints, rows: Ints) -> int:
     ranks = int(max(loads.row_src.max(initial=0), loads.row_dst.max(initial=0))) + 1
     src, dst = loads.row_src[rows], loads.row_dst[rows]
     of_part = part[loads.row_tree[rows]] * ranks
-    pairs = np.unique(np.concatenate(((of_part + src) * ranks + dst, (of_part + dst) * ranks + src)))
-    return int(np.unique(pairs // ranks, return_counts=True)[1].max(initial=0))
+    # sorted, not hashed: half of the time for millions of pairs
+    pairs = np.sort(np.concatenate(((of_part + src) * ranks + dst, (of_part + dst) * ranks + src)))
+    of_rank = pairs[np.diff(pairs, prepend=-1) > 0] // ranks
+    starts = np.flatnonzero(np.diff(of_rank, prepend=-1))
+    return int(np.diff(np.append(starts, len(of_rank))).max(initial=0))
 
 
 class _Cutting:

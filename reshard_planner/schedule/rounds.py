@@ -38,6 +38,9 @@ FEW_TRIES = 12
 TRIES = 128
 """The same, spread over the whole plan."""
 
+MOST_ASKED = 16
+"""Of these, the best that are asked whether peers stay within the limit."""
+
 STRIDE = 5
 """Rounds with room by which those that are tried shift from unit to unit."""
 
@@ -105,10 +108,10 @@ def fill_rounds(
     best, found = np.inf, np.zeros(len(batches.kind), dtype=np.int64)
     for anywhere, uneven in ((False, 0.0), (True, UNEVEN)):
         scale, rounds = need.choose(alpha, filling, uneven)
-        slots = _Rounds(kinds, staged, ranks, scale, most_peers, anywhere=anywhere)
+        slots = _Rounds(kinds, staged, ranks, scale, most_peers, alpha * scale, anywhere=anywhere)
         placed = slots.place(batches, rounds)
         length = slots.length()
-        cost = (length + filling) / scale + len(slots.load) * alpha
+        cost = (length + filling) / scale + int(slots.used.sum()) * alpha
         if cost < best:
             best, found = cost, placed
         if length <= NEARLY_IDEAL * slots.least():
@@ -162,7 +165,7 @@ class _Need:
         largest = float(self.share[self.timed].max(initial=0.0))
         best, chosen = np.inf, (1.0, 1)
         for factor in SCALES.tolist():
-            if factor > 1 and largest * factor > FULL:
+            if factor > 1 and largest * factor > FULL - TIE:
                 break
             share = np.where(self.timed, self.share * factor, self.share)
             together = np.maximum(1.0, np.floor((FULL - TIE) / share))
@@ -212,6 +215,7 @@ class _Rounds:
         ranks: number of ranks that peers are counted for.
         scale: what turns shares of the pace's rounds into shares of these.
         most_peers: most peers that a rank may have in a slot.
+        alpha: start-up time of a slot, as a share of one of these rounds.
         anywhere: whether units may go anywhere in the plan, or from their turns on.
     """
 
@@ -222,6 +226,7 @@ class _Rounds:
         ranks: int,
         scale: float,
         most_peers: int,
+        alpha: float,
         *,
         anywhere: bool,
     ) -> None:
@@ -230,6 +235,7 @@ class _Rounds:
         self.staged = staged
         self.scale = scale
         self.most_peers = most_peers
+        self.alpha = alpha
         self.anywhere = anywhere
         self.depth = max((int(kind.slot.max(initial=0)) for kind in kinds), default=0)
         self.depth = max([self.depth, *(peers.slot for kind in kinds for peers in kind.peers)])
@@ -237,6 +243,7 @@ class _Rounds:
         self.peers: NDArray[np.int32] = np.zeros((0, ranks), dtype=np.int32)
         self.flat = self.load.ravel()
         self.longest = np.zeros(0)
+        self.used = np.zeros(0, dtype=np.bool_)
         self.fits: dict[tuple[int, int], _Fit] = {}
         self.talking: set[tuple[int, int]] = set()
         self.totals = np.zeros(self.ports)
@@ -279,6 +286,7 @@ class _Rounds:
         if len(fit.starts):
             slots = fit.slots + chosen
             self.longest[slots] = np.maximum(self.longest[slots], np.maximum.reduceat(loaded, fit.starts))
+            self.used[slots] = True
         for peers in kind.peers:
             key = (chosen + peers.slot, peers.pairs)
             if key not in self.talking:
@@ -298,7 +306,7 @@ class _Rounds:
         port, slot, room = -1, 0, 0.0
         if leader >= 0:
             port, slot = int(kind.port[leader]), int(kind.slot[leader])
-            room = max(FULL, float(whole[leader])) - float(load[leader])
+            room = max(FULL, float(whole[leader])) - float(load[leader]) + TIE
         buffers = np.flatnonzero(self.staged[kind.port]) if len(load) else np.zeros(0, dtype=np.int64)
         filled = np.maximum(np.float32(1 / STAGING_FILL), load[buffers])
         at = kind.slot * self.ports + kind.port
@@ -310,9 +318,15 @@ class _Rounds:
         self._grow(after + 1)
         tried = np.append(self._with_room(fit, turn), after)
         cost = self._cost(fit, tried) + np.linspace(0, TIE, len(tried))
-        for at in np.argsort(cost, kind="stable").tolist():
-            if cost[at] < OVERFLOW * LARGE and self._may_talk(kind, int(tried[at])):
+        for at in np.argsort(cost, kind="stable")[:MOST_ASKED].tolist():
+            if cost[at] < np.inf and self._may_talk(kind, int(tried[at])):
                 return int(tried[at])
+        # beyond all others what earlier units forward may still fill buffers, or talk
+        self._grow(after + self.depth + 2)
+        fresh = np.arange(after, after + self.depth + 1)
+        for chosen in fresh[self._cost(fit, fresh) < np.inf].tolist():
+            if self._may_talk(kind, chosen):
+                return int(chosen)
         return self._first(kind, after + self.depth + 1)
 
     def _first(self, kind: Kind, chosen: int) -> int:
@@ -334,23 +348,30 @@ class _Rounds:
         return found
 
     def _cost(self, fit: _Fit, tried: Ints) -> Floats:
-        """By how much the batch would prolong the slots that it runs in, and overload them, per round."""
+        """By how much the batch would prolong the slots that it runs in, and overload them, per round.
+
+        Infinite where it would fill a buffer that others fill.
+        """
         loaded = self.flat[fit.at + tried[:, None] * self.ports] + fit.load
         busiest = np.maximum.reduceat(loaded, fit.starts, axis=1)
         longer = np.maximum(0.0, busiest - self.longest[fit.slots + tried[:, None]]).sum(axis=1)
         over = np.maximum(0.0, busiest - fit.most).sum(axis=1)
         overflow = np.maximum(0.0, loaded[:, fit.buffers] - fit.filled).max(axis=1, initial=0.0)
-        cost: Floats = longer + OVERLOAD * over + OVERFLOW * overflow
+        opened = self.alpha * (~self.used[fit.slots + tried[:, None]]).sum(axis=1)
+        cost: Floats = longer + OVERLOAD * over + opened
+        cost += np.where(overflow > LARGE, np.inf, OVERFLOW * (1 + self.alpha) * overflow)
         return cost + LEVEL * busiest.max(axis=1) if self.anywhere else cost
 
     def _may_talk(self, kind: Kind, chosen: int) -> bool:
         """Whether peers stay within the limit, or the unit is the first to talk where it alone exceeds it."""
-        for peers in kind.peers:
-            slot = chosen + peers.slot
-            if (slot, peers.pairs) in self.talking:
-                continue
-            before = self.peers[slot, peers.ranks]
-            if ((before > 0) & (before + peers.counts > self.most_peers)).any():
+        fresh = [peers for peers in kind.peers if (chosen + peers.slot, peers.pairs) not in self.talking]
+        for slot in {peers.slot for peers in fresh}:
+            row = self.peers[chosen + slot]
+            after = row.copy()
+            for peers in fresh:
+                if peers.slot == slot:
+                    after[peers.ranks] += peers.counts
+            if ((row > 0) & (after > row) & (after > self.most_peers)).any():
                 return False
         return True
 
@@ -363,4 +384,5 @@ class _Rounds:
         self.load = np.concatenate((self.load, np.zeros((more, self.ports), dtype=np.float32)))
         self.flat = self.load.ravel()
         self.longest = np.append(self.longest, np.zeros(more))
+        self.used = np.append(self.used, np.zeros(more, dtype=np.bool_))
         self.peers = np.concatenate((self.peers, np.zeros((more, self.peers.shape[1]), dtype=np.int32)))

@@ -22,12 +22,16 @@ HEAD_NBYTES = 256
 PLAN_FIELDS = {"digest", "tables"}
 """Fields that plans in JSON have, and specs have not."""
 
+MODEL_FIELDS = {"architectures", "model_type"}
+"""Fields of which configurations of models have one, and specs none."""
+
 
 def load_spec(path: Path) -> ReshardSpec:
     """Read a spec file.
 
     Raises:
-        InputError: naming the file, the field and its value; or saying that the file is a plan.
+        InputError: naming the file, the field and its value; or saying that the file is a plan or a
+            model's configuration.
     """
     try:
         raw = read_document(path)
@@ -37,6 +41,11 @@ def load_spec(path: Path) -> ReshardSpec:
         raise
     if isinstance(raw, dict) and raw.keys() >= PLAN_FIELDS:
         raise SpecError(f"{path} is a plan; expected a spec, YAML or JSON")
+    if isinstance(raw, dict) and not MODEL_FIELDS.isdisjoint(raw):
+        raise SpecError(
+            f"{path} is a model's configuration; expected a spec, which `reshard-planner model {path} --train"
+            " P --serve P --spec FILE` makes of it"
+        )
     try:
         return spec_from_dict(raw, path.parent)
     except InputError as error:

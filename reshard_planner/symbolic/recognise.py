@@ -78,10 +78,14 @@ def case_of(spec: ReshardSpec) -> Case:
 
 def _stored(tensor: TensorSpec, side: SideName) -> _Stored:
     layouts = tensor.layouts(side)
-    if len(layouts) != 1 or not layouts[0].placements:
+    if len(layouts) != 1:
         raise InputError(
-            f"tensor {tensor.name!r}: {side} has {len(layouts)} layouts or one without placements; expected"
-            " one with placements"
+            f"tensor {tensor.name!r}: {side} has {len(layouts)} layouts; expected one, with placements"
+        )
+    if not layouts[0].placements:
+        raise InputError(
+            f"tensor {tensor.name!r}: the layout of {side} says where boxes are stored and has no placements;"
+            " expected a layout with placements"
         )
     partition = layouts[0].partition(tensor.shape)
     ranks = partition.ranks.tolist()
@@ -110,8 +114,12 @@ def _common_side(stored: Iterable[_Stored], ports: Ports) -> Side:
 def _say(side: Side) -> str:
     return (
         f"{side.shards} shards in {side.replicas} replicas ({side.distinct} x {side.copies} per domain,"
-        f" NIC {side.nic_bytes_per_s}, NVLink {side.nvlink_bytes_per_s} bytes/s)"
+        f" NIC {_gb_per_s(side.nic_bytes_per_s)}, NVLink {_gb_per_s(side.nvlink_bytes_per_s)})"
     )
+
+
+def _gb_per_s(bytes_per_s: int) -> str:
+    return f"{bytes_per_s / 1e9:.16g} GB/s"  # all digits: rates that differ must read differently
 
 
 def _side(stored: _Stored, ports: Ports) -> Side:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,9 @@ _SIZE = re.compile(r"[1-9][0-9]{0,6}")
 
 _NUMBER = re.compile(r"[0-9]{1,25}(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,3})?")
 
+_RATE = re.compile(r"[0-9]{1,25}(\.[0-9]{1,9})? ?[A-Za-z]+")
+"""A rate with a unit, such as 12.5GB; one without is a number."""
+
 _PAIR_OPTIONS: dict[str, str] = {
     "nbytes": "1GiB",
     "gpus_per_domain": "8",
@@ -68,7 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N[,N]",
         help="GPUs of a domain, of the source and then of the destination where they differ (default 8)",
     )
-    parser.add_argument("--nic", metavar="RATE[,RATE]", help="NIC of a GPU in bytes/s (default 50e9)")
+    parser.add_argument(
+        "--nic", metavar="RATE[,RATE]", help="NIC of a GPU in bytes per second, such as 12.5GB (default 50e9)"
+    )
     parser.add_argument("--nvlink", metavar="RATE[,RATE]", help="likewise, NVLink (default 450e9)")
     parser.add_argument(
         "--neighbours",
@@ -105,7 +110,11 @@ def _case(arguments: argparse.Namespace) -> Case | None:
     if arguments.spec is not None:
         if given:
             raise InputError(f"{_option(given[0])} contradicts {arguments.spec}; expected one of the two")
-        return case_of(ReshardSpec.load(arguments.spec))
+        spec = ReshardSpec.load(arguments.spec)
+        try:
+            return case_of(spec)
+        except InputError as error:
+            raise type(error)(f"{error}; --src and --dst give a pair by hand") from None
     if arguments.src is None or arguments.dst is None:
         if given:
             raise InputError(f"{_option(given[0])} is given without a pair; expected --src and --dst besides")
@@ -119,8 +128,8 @@ def _case(arguments: argparse.Namespace) -> Case | None:
     src, dst = (parse_axes(getattr(arguments, side), f"--{side}") for side in ("src", "dst"))
     if "pp" in dst:
         raise InputError(f"--dst has pp={dst['pp']}; expected stages in --src only")
-    gpus = _two(options["gpus_per_domain"], "--gpus-per-domain", MAX_RANK)
-    nics, nvlinks = (_two(options[name], f"--{name}", MAX_RATE) for name in ("nic", "nvlink"))
+    gpus = _two(options["gpus_per_domain"], "--gpus-per-domain", _gpus)
+    nics, nvlinks = (_two(options[name], f"--{name}", _rate) for name in ("nic", "nvlink"))
     neighbours = _whole(options["neighbours"], "--neighbours", 0, gpus[1] - 1)
     sides = []
     for option, axes, size, nic, nvlink in zip(
@@ -200,13 +209,37 @@ def _whole(given: str, option: str, least: int, most: int) -> int:
     return int(value)
 
 
-def _two(given: str, option: str, most: int) -> tuple[int, int]:
-    """One or two whole numbers, of the source and of the destination."""
+def _two(given: str, option: str, read: Callable[[str, str], int]) -> tuple[int, int]:
+    """One or two values, of the source and of the destination."""
     words = given.split(",")
     if len(words) > 2:
-        raise InputError(f"{option} is {plain(given)!r}; expected one whole number, or two parted by a comma")
-    values = [_whole(word, option, 1, most) for word in words]
+        raise InputError(f"{option} is {plain(given)!r}; expected one value, or two parted by a comma")
+    values = [read(word, option) for word in words]
     return values[0], values[-1]
+
+
+def _gpus(given: str, option: str) -> int:
+    return _whole(given, option, 1, MAX_RANK)
+
+
+def _rate(given: str, option: str) -> int:
+    """Bytes per second, as ``50e9`` or ``50GB``.
+
+    Raises:
+        InputError: naming the option, if it is no rate, or out of range.
+    """
+    try:
+        if _RATE.fullmatch(given) is None:
+            return _whole(given, option, 1, MAX_RATE)
+        rate = parse_nbytes(given, option)
+    except InputError:
+        rate = 0
+    if not 1 <= rate <= MAX_RATE:
+        raise InputError(
+            f"{option} is {plain(given)!r}; expected bytes per second: a whole number from 1 to {MAX_RATE},"
+            " or one with a unit, such as 12.5GB"
+        )
+    return rate
 
 
 def _alpha(given: str) -> float:
@@ -291,7 +324,7 @@ examples:
   reshard-planner symbolic
   reshard-planner symbolic spec.yaml
   reshard-planner symbolic --src tp=4 --dst tp=2,dp=2 --gpus-per-domain 4
-  reshard-planner symbolic --src ep=16,pp=2 --dst tp=8,dp=4 --nbytes 64GB --nic 50e9 --json
+  reshard-planner symbolic --src ep=16,pp=2 --dst tp=8,dp=4 --nbytes 64GB --nic 50GB --json
   reshard-planner symbolic --src tp=8 --dst tp=4,dp=16 --gpus-per-domain 8,64 --nvlink 450e9,900e9 --latex
 
 axes of --src and --dst, with sizes, 1 unless given:
