@@ -139,6 +139,16 @@ def test_rows_are_ranks_then_domains_then_several_that_are_alike(ranks):
         assert (found.row_of[list(row.ranks)] == number).all()
 
 
+def test_a_rank_with_an_empty_shard_holds_nothing_before():
+    over = [rp.Layout(rp.Mesh(list(ranks)), ["S(0)"]) for ranks in (range(4), range(4, 8), [3])]
+    tensors = [
+        rp.TensorSpec("w", (3, 4), "float32", over[0], over[1]),
+        rp.TensorSpec("v", (4, 4), "float32", over[1], over[2]),
+    ]
+    [row] = [row for row in find_rows(rp.compile(rp.ReshardSpec(tensors))).rows if row.ranks == (3,)]
+    assert (row.holds, row.needs) == (False, True)
+
+
 def test_a_large_plan_has_few_cells_and_a_small_file():
     plan = big(256, 200)
     assert count_cells(plan, find_rows(plan)).slots > MAX_COLUMNS

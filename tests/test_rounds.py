@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshard_planner.schedule.kinds import Kind, Peers
-from reshard_planner.schedule.rounds import LARGE, Batches, fill_rounds
+from reshard_planner.schedule.round_size import Batches
+from reshard_planner.schedule.rounds import LARGE, fill_rounds
 
 FILLING = 4
 

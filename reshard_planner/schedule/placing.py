@@ -17,7 +17,8 @@ from reshard_planner.routing.problem import Problem
 from reshard_planner.schedule.cutting import filling_rounds, shares
 from reshard_planner.schedule.kinds import Kind, find_kinds, merge_alike
 from reshard_planner.schedule.loads import Workload
-from reshard_planner.schedule.rounds import LARGE, Batches, fill_rounds
+from reshard_planner.schedule.round_size import Batches
+from reshard_planner.schedule.rounds import LARGE, fill_rounds
 from reshard_planner.schedule.values import Floats, Ints, Pace, Timing, Units, sum_by
 
 BUSY = 0.05

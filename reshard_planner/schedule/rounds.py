@@ -1,36 +1,29 @@
-"""Rounds: how much each carries, and which units go into which.
+"""Rounds: which units go into which.
 
-A round carries about the share of the busiest port that the pace asks for; how much exactly is chosen so that
-whole units fill it. Units then go into rounds one by one, in order of their turns, each into the round that
-it prolongs least. There are two ways to look for that round: from the unit's turn on, which keeps the pattern
-of plans whose forests are all alike, and among rounds spread over the whole plan, which finds room where they
-are not. Whichever gives the shorter schedule is kept. No rank gets more peers in a slot than allowed.
+Units go into rounds one by one, in order of their turns, each into the round that it prolongs least. There
+are two ways to look for that round: from the unit's turn on, which keeps the pattern of plans whose forests
+are all alike, and among rounds spread over the whole plan, which finds room where they are not. Whichever
+gives the shorter schedule is kept. No rank gets more peers in a slot than allowed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.schedule.cutting import FULL, STAGING_FILL
 from reshard_planner.schedule.kinds import Kind
+from reshard_planner.schedule.round_size import TIE, Batches, Need
 from reshard_planner.schedule.values import Floats, Ints
 
 MOST_SHARE = 1e6
 """Largest share of a round that is told apart from larger ones."""
 
-LEAST_SHARE = 1e-9
-"""Smallest share of a round that is told apart from smaller ones."""
-
 LARGE = 0.2
 """Share of a buffer of staging from which on a unit is kept apart from others that fill it."""
-
-SCALES = np.arange(50, 151, 5) / 100
-"""Numbers of rounds that are tried, over the one that the pace asks for."""
 
 FEW_TRIES = 12
 """Most rounds with room at its busiest port that a unit is tried in, from its turn on."""
@@ -56,9 +49,6 @@ LEVEL = 0.1
 OVERFLOW = 1000.0
 """What staging beyond the budget costs, which no schedule may have."""
 
-TIE = 1e-3
-"""Share of a round that counts as nothing."""
-
 UNEVEN = 0.4
 """What slots are longer than a round, over the largest unit, where units may go anywhere (measured)."""
 
@@ -66,21 +56,6 @@ NEARLY_IDEAL = 1.05
 """Sum of the slots, over the least possible, up to which no other way is tried."""
 
 Shares = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batches:
-    """Units of one kind that share a round, as columns in the order in which they are placed.
-
-    Attributes:
-        kind: position of the kind.
-        size: number of units.
-        turn: when it is their turn, from 0 to 1.
-    """
-
-    kind: Ints
-    size: Ints
-    turn: Floats
 
 
 def fill_rounds(
@@ -104,7 +79,7 @@ def fill_rounds(
         alpha: start-up time of a slot, as a share of a round.
         filling: rounds that it takes to fill the pipeline, packing and unpacking included.
     """
-    need = _Need.of(kinds, staged, batches)
+    need = Need.of(kinds, staged, batches)
     best, found = np.inf, np.zeros(len(batches.kind), dtype=np.int64)
     for anywhere, uneven in ((False, 0.0), (True, UNEVEN)):
         scale, rounds = need.choose(alpha, filling, uneven)
@@ -117,64 +92,6 @@ def fill_rounds(
         if length <= NEARLY_IDEAL * slots.least():
             break
     return found - found.min() if len(found) else found
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Need:
-    """How many units each port has of each kind, as columns.
-
-    Attributes:
-        port: number of the port.
-        timed: whether it is one, and not a buffer, which holds what it holds however long a round is.
-        units: number of units, those that load a port in several slots counted in parts.
-        share: what one of them loads, as a share of the pace's round.
-    """
-
-    port: Ints
-    timed: NDArray[np.bool_]
-    units: Floats
-    share: Floats
-
-    @classmethod
-    def of(cls, kinds: Sequence[Kind], staged: NDArray[np.bool_], batches: Batches) -> _Need:
-        """Count the units of batches."""
-        pairs, number = np.unique(np.stack((batches.kind, batches.size)), axis=1, return_counts=True)
-        ports: list[Ints] = [np.zeros(0, dtype=np.int64)]
-        units: list[Floats] = [np.zeros(0)]
-        shares: list[Floats] = [np.zeros(0)]
-        for kind, size, count in zip(*pairs.tolist(), number.tolist(), strict=True):
-            each = kinds[kind]
-            whole = np.maximum(each.whole, LEAST_SHARE)
-            ports.append(each.port)
-            units.append(count * each.load / whole)
-            shares.append(whole * (size / each.chunks))
-        port = np.concatenate(ports)
-        return cls(port, ~staged[port], np.concatenate(units), np.concatenate(shares))
-
-    def choose(self, alpha: float, filling: int, uneven: float) -> tuple[float, int]:
-        """How many rounds there are for each of the pace, and how many the busiest port needs then.
-
-        A port whose units fill 0.7 of a round has one in each; in rounds that carry 1.4 times as much it has
-        two.
-
-        Args:
-            alpha: start-up time of a slot, as a share of a round.
-            filling: rounds that it takes to fill the pipeline.
-            uneven: what slots are longer than a round, as a share of the largest unit.
-        """
-        largest = float(self.share[self.timed].max(initial=0.0))
-        best, chosen = np.inf, (1.0, 1)
-        for factor in SCALES.tolist():
-            if factor > 1 and largest * factor > FULL - TIE:
-                break
-            share = np.where(self.timed, self.share * factor, self.share)
-            together = np.maximum(1.0, np.floor((FULL - TIE) / share))
-            needed = float(np.bincount(self.port, self.units / together).max(initial=0.0))
-            rounds = max(1, ceil(needed - TIE))
-            cost = (rounds * (1 + uneven * largest * factor) + filling) / factor + rounds * alpha
-            if cost < best:
-                best, chosen = cost, (factor, rounds)
-        return chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,18 +6,16 @@ that are alike.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.ir.plan import Plan
-from reshard_planner.layout import Layout
 from reshard_planner.render.hops.choice import Choice
 from reshard_planner.render.hops.moves import Moves, find_moves
-from reshard_planner.spec import TensorSpec
-from reshard_planner.spec.values import Side
+from reshard_planner.render.storing import storing_ranks
 from reshard_planner.topology import Ports
 
 MAX_EDGES = 128
@@ -114,8 +112,8 @@ def find_flows(plan: Plan, choice: Choice | None = None) -> Flows:
     ranks = sorted(active if narrowed else active.union(*(mesh.ranks for mesh in meshes)))
     domain_of = Ports.of(plan.spec.topology, ranks).domain
     size = len(domain_of)
-    holds = _storing(members, "src", size) if choice.holders is None else _marked(choice.holders, size)
-    needs = _storing(members, "dst", size) if choice.needers is None else _marked(choice.needers, size)
+    holds = storing_ranks(members, "src", size) if choice.holders is None else _marked(choice.holders, size)
+    needs = storing_ranks(members, "dst", size) if choice.needers is None else _marked(choice.needers, size)
 
     def place(domain: int, inside: Sequence[int], *, alone: bool = False) -> Place:
         at = list(inside)
@@ -146,23 +144,6 @@ def find_flows(plan: Plan, choice: Choice | None = None) -> Flows:
 def _marked(ranks: Collection[int], size: int) -> NDArray[np.bool_]:
     """Per rank, whether it is one of those."""
     return np.isin(np.arange(size), np.fromiter(ranks, dtype=np.int64))
-
-
-def _storing(tensors: Iterable[TensorSpec], side: Side, size: int) -> NDArray[np.bool_]:
-    """Per rank, whether it stores an element of one of the tensors on one side."""
-    stores = np.zeros(size, dtype=np.bool_)
-    known: set[tuple[Layout, tuple[int, ...]]] = set()
-    for tensor in tensors:
-        for layout in tensor.layouts(side):
-            if (layout, tensor.shape) in known:
-                continue
-            known.add((layout, tensor.shape))
-            tiling = layout.tiling(tensor.shape)
-            _, sample, alike = np.unique(tiling.alike, return_index=True, return_inverse=True)
-            full = np.array([tiling.count(rank) > 0 for rank in tiling.ranks[sample].tolist()])
-            ranks = tiling.ranks[full[alike]]
-            stores[ranks[ranks < size]] = True
-    return stores
 
 
 def _without_idle(places: list[Place], active: set[int]) -> tuple[list[Place], tuple[int, ...]]:

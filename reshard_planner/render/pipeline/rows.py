@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.ir.plan import Plan
+from reshard_planner.render.storing import storing_ranks
 from reshard_planner.render.text import format_ranks
-from reshard_planner.spec.values import Side
 from reshard_planner.topology import Ports
 
 Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ def find_rows(plan: Plan) -> Rows:
     """The rows for all ranks that a plan moves bytes from or to."""
     size = max(plan.ranks, default=-1) + 1
     ports = Ports.of(plan.spec.topology, plan.ranks)
-    holds, needs = (_members(plan, side, size) for side in ("src", "dst"))
+    holds, needs = (storing_ranks(plan.spec.tensors, side, size) for side in ("src", "dst"))
     active = [rank for rank in _named(plan) if rank < size and ports.domain[rank] >= 0]
     domain_of = dict(zip(active, ports.domain[active].tolist() if active else (), strict=True))
 
@@ -103,14 +103,6 @@ def _named(plan: Plan) -> list[int]:
     _, names = plan.groups.renamings(int(max(routes.src.max(), routes.dst.max())) + 1)
     found: Ints = np.unique(names[:, np.unique(np.concatenate((routes.src, routes.dst)))])
     return [int(rank) for rank in found]
-
-
-def _members(plan: Plan, side: Side, size: int) -> NDArray[np.bool_]:
-    """Per rank, whether it is in a mesh of one side."""
-    found = np.zeros(size, dtype=np.bool_)
-    for mesh in {layout.mesh for tensor in plan.spec.tensors for layout in tensor.layouts(side)}:
-        found[list(mesh.ranks)] = True
-    return found
 
 
 def _neighbours(rows: list[Row], together: int) -> list[list[int]]:
