@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf
+from unittest.mock import patch
 
 import reshard_planner as rp
 from reshard_planner.bounds import Bound, compute_bound
@@ -144,15 +146,11 @@ def compile_in(spec: rp.ReshardSpec, strategy: str, rounds: int) -> Certificate:
     workload = measure(problem, forests)
     pace = replace(wanted_pace(problem, workload), rounds=rounds)
     timings = time_forests(problem, forests, workload, pace)
-    # where slots cost nothing to start, no rounds are joined to save some
+    # where slots cost nothing to start no rounds are joined to save some, and units keep to their turns
     free = with_link_costs(spec.topology, LinkCosts(nic_latency_s=0.0, nvlink_latency_s=0.0))
-    units = assign_rounds(
-        replace(problem, spec=rp.ReshardSpec(spec.tensors, free, spec.options)),
-        forests,
-        workload,
-        timings,
-        pace,
-    )
+    told = replace(problem, spec=rp.ReshardSpec(spec.tensors, free, spec.options))
+    with patch("reshard_planner.schedule.rounds.NEARLY_IDEAL", inf):
+        units = assign_rounds(told, forests, workload, timings, pace)
     tables = assemble(len(spec.tensors), forests, timings, units)
     return certify(spec, tables, demands, ports, problem.bound)
 
