@@ -32,10 +32,11 @@ from reshard_planner.render.explain.cut import cut_text
 from reshard_planner.render.explain.data import explain_data
 from reshard_planner.render.explain.facts import Facts
 from reshard_planner.render.explain.moves import UNNEEDED
-from reshard_planner.render.explain.nics import network_nbytes
+from reshard_planner.render.explain.nics import NicLoads
 from reshard_planner.render.explain.rank import rank_facts
 from reshard_planner.render.explain.sentences import MAX_CLASSES, WIDTH, explain
 from reshard_planner.render.explain.words import way_text
+from reshard_planner.render.moves import find_moves
 from reshard_planner.topology import Domain, Link, Nic, Pod, Ports
 from reshard_planner.transfer import Medium, Role
 
@@ -271,10 +272,17 @@ def assert_network_as_measured(plan: rp.Plan) -> None:
     """The quick sums of bytes over the network are those of all operations."""
     ports = Ports.of(plan.spec.topology, plan.ranks)
     measured = measure_traffic(plan.spec, plan.tables, ports).network
-    found = network_nbytes(plan)
-    size = max(measured.shape[1], found.shape[1])
-    wide = [np.pad(each, ((0, 0), (0, size - each.shape[1]))) for each in (measured, found)]
-    assert np.array_equal(*wide)
+    moves = find_moves(plan)
+    network = moves.medium == Medium.NETWORK
+    for load, ranks in zip(measured, (moves.src, moves.dst), strict=True):
+        found = np.bincount(ranks[network], moves.nbytes[network], len(load))
+        assert np.array_equal(found, load)
+    groups = ports.nic_group[: measured.shape[1]]
+    on_nics = [
+        np.bincount(groups[groups >= 0], load[: len(groups)][groups >= 0], len(ports.nic_bytes_per_s))
+        for load in measured
+    ]
+    assert np.array_equal(NicLoads.of(plan, ports).nbytes, on_nics)
 
 
 @given(ANY_SPEC, st.sampled_from(STRATEGIES))

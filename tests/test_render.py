@@ -30,11 +30,11 @@ from reshard_planner.ir.tables import Tables
 from reshard_planner.render.comparison import Predicted, comparison_table
 from reshard_planner.render.hops.flows import MAX_EDGES, MAX_IDLE, MAX_JOINED_EDGES, MAX_PLACES
 from reshard_planner.render.hops.lines import LINES
-from reshard_planner.render.hops.moves import find_moves
 from reshard_planner.render.hops.nics import MAX_NIC_PLACES
 from reshard_planner.render.hops.scene import MAX_TEXTS
 from reshard_planner.render.hops.transfers import transfers_dot
 from reshard_planner.render.layouts.svg import layouts_svg
+from reshard_planner.render.moves import find_moves
 from reshard_planner.render.notebook import Picture, SvgPicture, mimebundle
 from reshard_planner.render.summary import summarize
 from reshard_planner.render.svg import to_svg, write_picture

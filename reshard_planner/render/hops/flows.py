@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.hops.choice import Choice
-from reshard_planner.render.hops.moves import Moves, find_moves
+from reshard_planner.render.moves import Moves, find_moves
 from reshard_planner.render.storing import storing_ranks
 from reshard_planner.topology import Ports
 
