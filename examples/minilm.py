@@ -16,7 +16,7 @@ from reshard_executors.local import run_plan
 
 import reshard_planner as rp
 from reshard_planner.render.hops.transfers import transfers_dot
-from reshard_planner.render.svg import write_picture
+from reshard_planner.render.svg import draw_dot
 from reshard_planner.render.text import format_nbytes
 from reshard_planner.spec import parse_spec
 
@@ -97,9 +97,9 @@ def main() -> int:
     dot = transfers_dot(plan)
     for path in (arguments.out / "minilm.dot", arguments.out / "minilm.svg"):
         try:
-            write_picture(dot, path)
+            path.write_bytes(draw_dot(dot, path.suffix))
             print(f"  picture: {path}")
-        except rp.InputError as error:
+        except (rp.InputError, OSError) as error:
             print(f"  no {path.name}: {error}")
     return 0 if report.correct else 1
 

@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 
 import numpy as np
@@ -28,17 +28,23 @@ from reshard_planner.bounds import CUT_KINDS
 from reshard_planner.dtypes import DTYPE_BITS
 from reshard_planner.errors import InputError
 from reshard_planner.ir.traffic import measure_traffic
-from reshard_planner.render.explain.cut import cut_text
+from reshard_planner.render.binding import bound_sentence
+from reshard_planner.render.explain.cut import binding_sentences
 from reshard_planner.render.explain.data import explain_data
 from reshard_planner.render.explain.facts import Facts
 from reshard_planner.render.explain.moves import UNNEEDED
-from reshard_planner.render.explain.nics import NicLoads
-from reshard_planner.render.explain.rank import rank_facts
-from reshard_planner.render.explain.sentences import MAX_CLASSES, WIDTH, explain
-from reshard_planner.render.explain.words import way_text
+from reshard_planner.render.explain.nics import NicShares
+from reshard_planner.render.explain.rank import tell_rank
+from reshard_planner.render.explain.sentences import MAX_CLASSES, WIDTH, explain, explain_text
+from reshard_planner.render.explain.words import ranks_text, way_text
 from reshard_planner.render.moves import find_moves
+from reshard_planner.render.text import format_nbytes
+from reshard_planner.spec import parse_spec
 from reshard_planner.topology import Domain, Link, Nic, Pod, Ports
 from reshard_planner.transfer import Medium, Role
+
+STRAY_COMMA = r",(?:[:),]|\.(?!\.))"
+"""A comma before another mark, other than in lists that leave numbers out."""
 
 ANY_SPEC = specs() | stored_specs() | stored_specs(dtypes=FLOATS, casts=True)
 
@@ -216,8 +222,14 @@ def test_what_a_rank_sends_gets_and_copies_is_what_its_operations_do(spec, strat
     plan = compiled(spec, strategy)
     for number, tensor in enumerate(plan.spec.tensors):
         facts = Facts(plan, tensor.name)
+        holding, needing = (element_masks(plan.spec, number, side) for side in ("src", "dst"))
+        if needing.any():
+            said = " ".join(explain_text(facts).split())
+            for verb, masks in (("Held before", holding), ("Needed after", needing)):
+                stored = [rank for rank in plan.ranks if (masks & (np.uint64(1) << np.uint64(rank))).any()]
+                assert f"{verb} by {ranks_text(stored)} of domain" in said
         for rank in plan.ranks:
-            about = rank_facts(facts, rank)
+            about = tell_rank(facts, rank)
             ops = plan.ops(rank=rank, tensors=[number])
             for exchanged, chosen, peers in (
                 (about.received, (ops.dst == rank) & (ops.src != rank), ops.src),
@@ -238,7 +250,6 @@ def test_what_a_rank_sends_gets_and_copies_is_what_its_operations_do(spec, strat
                 assert found == wanted
                 assert seen == slots
                 assert sum(each.operations for each in exchanged) == np.count_nonzero(chosen)
-            holding, needing = (element_masks(plan.spec, number, side) for side in ("src", "dst"))
             bit, bits = np.uint64(1) << np.uint64(rank), DTYPE_BITS[tensor.wire_dtype]
             strange = ((holding | needing) & bit == 0) & (needing != 0)
             passing = sum(
@@ -253,6 +264,8 @@ def test_what_a_rank_sends_gets_and_copies_is_what_its_operations_do(spec, strat
                 if dst == rank != src
             )
             assert about.passing_nbytes * 8 == passing
+            assert about.held_nbytes * 8 == int(np.count_nonzero(holding & bit)) * bits
+            assert ("held none before" in explain_text(facts, rank)) == (not (holding & bit).any())
             for classes, sets in ((about.held, facts.atoms.holders), (about.needed, facts.atoms.needers)):
                 assert classes == tuple(
                     at for at, ranks in enumerate(sets) if rank in ranks and facts.atoms.nbytes[at]
@@ -282,7 +295,7 @@ def assert_network_as_measured(plan: rp.Plan) -> None:
         np.bincount(groups[groups >= 0], load[: len(groups)][groups >= 0], len(ports.nic_bytes_per_s))
         for load in measured
     ]
-    assert np.array_equal(NicLoads.of(plan, ports).nbytes, on_nics)
+    assert np.array_equal(NicShares.of(plan, ports).nbytes, on_nics)
 
 
 @given(ANY_SPEC, st.sampled_from(STRATEGIES))
@@ -397,6 +410,7 @@ def test_every_class_is_named_and_every_line_can_be_shown(name):
         for line in "\n".join(texts).split("\n"):
             assert line.isprintable()
             assert len(line) <= WIDTH or " " not in line.strip()
+            assert not re.search(STRAY_COMMA, line)
 
 
 def test_a_small_tensor_is_told_in_full():
@@ -407,7 +421,7 @@ def test_a_small_tensor_is_told_in_full():
             [rp.TensorSpec("w", (8, 8), "bfloat16", train, serve)], rp.Topology.from_domains([[0, 1], [2, 3]])
         )
     )
-    text = explain(plan, "w")
+    text = " ".join(explain(plan, "w").split())
     for expected in (
         "Tensor w: 8 x 8 bfloat16, 128 B",
         "Held before by ranks 0-1 of domain 0.",
@@ -420,7 +434,7 @@ def test_a_small_tensor_is_told_in_full():
         "Rank 0 injects 64 B from its NIC to rank 2 (slot 0).",
         "Rank 2 fans out 64 B that came in before, over NVLink, to rank 3 (slot 2).",
         "nic of gpu 0 injects it, at 100 %",
-        "It adds 64 B to the bytes that bind the plan.",
+        "It makes up 64 B of the 128 B that set T*.",
     ):
         assert expected in text
     about = explain(plan, "w", 3)
@@ -482,7 +496,7 @@ def test_what_stays_what_is_near_and_who_lends_a_nic_is_said():
         lent,
     )
     text = " ".join(explain(rp.compile(spec), "w").split())
-    assert "Ranks 0,3 neither held nor need it, and help to carry it." in text
+    assert "Ranks 0,3 neither held nor need it, and help to carry it, as ranks 1-2 have no NIC." in text
     assert "must pass the uplink of pod 0" in text
     assert "It helps to carry 2 KiB that it neither held nor needs" in explain(rp.compile(spec), "w", 3)
 
@@ -525,6 +539,86 @@ def test_hostile_names_are_shown_as_escapes():
     assert "\ud800" not in text
 
 
+def test_relays_say_what_they_spare_the_nics_of_holders():
+    train, serve = rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([1, 2, 3]), ["R"])
+    tensor = rp.TensorSpec("w", (1024, 1024), "uint8", train, serve)
+    spec = rp.ReshardSpec([tensor], rp.Topology.uniform(4, 1))
+    plan = rp.compile(spec)
+    emitted = int(plan.ops().nbytes[plan.ops().src == 0].sum())
+    assert emitted < 3 * 2**20
+    text = " ".join(explain(plan, "w").split())
+    assert f"emit {format_nbytes(emitted)} over their NICs, not all 3 MiB." in text
+    times = 3 * 2**20 / 50e9 / plan.certificate.bound.time_s  # all from one NIC
+    assert f"with all of it these would be busy for {times:.2f} times T* on average." in text
+    assert "not all" not in explain(rp.compile(spec, "direct"), "w")
+
+
+def test_relays_beside_holders_with_time_left_are_not_said_to_spare_them():
+    train, serve = rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([1, 2, 3]), ["R"])
+    other = rp.Layout(rp.Mesh([4]), ["R"]), rp.Layout(rp.Mesh([5]), ["R"])
+    tensors = [
+        rp.TensorSpec("w", (1024, 1024), "uint8", train, serve),
+        rp.TensorSpec("large", (64 * 1024, 1024), "uint8", *other),
+    ]
+    plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology.uniform(6, 1)), "hybrid")
+    text = " ".join(explain(plan, "w").split())
+    assert "spare the NICs" not in text
+    assert ("had time for the rest" in text) == ("not all 3 MiB" in text)
+
+
+def test_relays_within_a_pod_are_said_to_spare_its_uplink():
+    uplink = Link(50 * 10**9, 1.0, 0.0)
+    topology = replace(rp.Topology.uniform(4, 1), pods=(Pod((0,), uplink), Pod((1, 2, 3), uplink)))
+    train, serve = rp.Layout(rp.Mesh([0]), ["R"]), rp.Layout(rp.Mesh([1, 2, 3]), ["R"])
+    plan = rp.compile(rp.ReshardSpec([rp.TensorSpec("w", (1024, 1024), "uint8", train, serve)], topology))
+    ops = plan.ops()
+    relayed = int(ops.nbytes[ops.role == Role.RELAY].sum())
+    assert explain_data(Facts(plan, "w"))["busiest_uplink"] == asdict(plan.certificate.busiest_uplink)
+    said = f"{format_nbytes(relayed)} of the relayed bytes stay within a pod that nobody held it in"
+    assert relayed
+    assert said in " ".join(explain(plan, "w").split())
+
+
+def test_bytes_that_stay_on_their_rail_add_up_to_those_of_the_certificate():
+    source, target = rp.Layout(rp.Mesh(range(4)), ["S(0)"]), rp.Layout(rp.Mesh(range(4, 8)), ["S(1)"])
+    domains = tuple(Domain(tuple(range(at, at + 4))) for at in (0, 4))
+    nics = tuple(Nic((gpu,), rail=gpu % 2) for gpu in range(8))
+    tensors = [rp.TensorSpec(name, (64, 64), "float32", source, target) for name in ("v", "w")]
+    plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology(domains, nics, name="rails")))
+    shares = [Facts(plan, tensor.name).rail_nbytes() for tensor in tensors]
+    assert sum(shares) == plan.certificate.rail_nbytes > 0
+    said = f"Of the 16 KiB over the network {format_nbytes(shares[0])} stay on their rail"
+    assert said in " ".join(explain(plan, "v").split())
+    without = rp.compile(rp.ReshardSpec(tensors, rp.Topology.uniform(8, 4)))
+    assert "rail" not in explain(without, "v")
+
+
+def test_what_holders_could_have_sent_says_what_they_do_instead():
+    both, one = rp.Layout(rp.Mesh([0, 1]), ["R"]), rp.Layout(rp.Mesh([2]), ["R"])
+    tensors = [rp.TensorSpec(f"w{at}", (256, 256), "float32", both, one) for at in range(2)]
+    plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology.from_domains([[0, 1], [2]])), "direct")
+    entry = Facts(plan, "w0").class_facts(0)
+    text = " ".join(explain(plan, "w0").split())
+    assert ("of a holder could have sent it too, and is" in text) == bool(entry.idle)
+    assert entry.idle
+
+
+def test_a_time_that_is_t_star_is_not_said_to_be_above_it():
+    plan = sample_plans()["plain"]
+    facts = Facts(plan, plan.spec.tensors[0].name)
+    for gap, words in (
+        (0.0, "by its busiest port this plan reaches T*"),
+        (0.0004, "by its busiest port this plan reaches T*"),
+        (0.003, "0.3 % above T*"),
+        (1.5, "2.50 times T*"),
+        (-0.25, "25.0 % below T*"),
+        (None, "not 0 s, as T* is"),
+    ):
+        changed = replace(plan, certificate=replace(plan.certificate, gap=gap))
+        facts.plan = changed
+        assert words in binding_sentences(facts)[-1]
+
+
 @pytest.mark.parametrize("kind", CUT_KINDS)
 def test_every_kind_of_cut_has_words(kind):
     plan = sample_plans()["plain"]
@@ -537,10 +631,45 @@ def test_every_kind_of_cut_has_words(kind):
         cut_weights=weights,
         cut_nbytes=0 if kind == "none" else 2048,
     )
-    text = cut_text(replace(plan, certificate=replace(plan.certificate, bound=bound)))
+    text = bound_sentence(bound)
     assert text.endswith(".")
     assert ("2 KiB" in text) == (kind != "none")
     assert kind.split("_")[-1].replace("prices", "price") in text or kind == "none"
+
+
+def test_a_term_that_is_not_known_is_refused_wherever_it_is_worded():
+    plan = sample_plans()["plain"]
+    bound = replace(plan.certificate.bound, term="toll")
+    forged = replace(plan, certificate=replace(plan.certificate, bound=bound))
+    with pytest.raises(InputError, match=r"term 'toll'; expected one of .*prices"):
+        bound_sentence(bound)
+    with pytest.raises(InputError, match=r"term 'toll'; expected one of .*prices"):
+        explain(forged, forged.spec.tensors[0].name)
+
+
+HALF_NEEDED = """\
+version: 1
+meshes: {a: {ranks: "0-2", axes: [dp]}, b: {ranks: [3], axes: [dp]}}
+topology: {gpus_per_domain: 2}
+tensors:
+  - name: w
+    shape: [12]
+    dtype: uint8
+    src: {mesh: a, placements: [S(0)]}
+    dst:
+      mesh: b
+      storage: [{ranks: [3], buffer: w, shape: [6], tiles: [{box: [[0, 6]], offset: 0, strides: [1]}]}]
+"""
+
+
+def test_what_a_rank_held_and_nobody_needs_is_said():
+    plan = rp.compile(parse_spec(HALF_NEEDED))
+    assert "It held 4 B before, class 0, and needs none after." in explain(plan, "w", 0)
+    assert "It held 4 B before, class 1 and 2 B that nobody needs, and" in explain(plan, "w", 1)
+    assert "It held 4 B before, which nobody needs, and needs none after." in explain(plan, "w", 2)
+    assert "Held before by ranks 0-2 of domains 0-1." in explain(plan, "w")
+    facts = Facts(plan, "w")
+    assert [explain_data(facts, rank)["rank"]["held_nbytes"] for rank in range(4)] == [4, 4, 4, 0]
 
 
 @pytest.mark.parametrize("medium", [*Medium, 9])
@@ -564,5 +693,10 @@ def test_one_tensor_of_a_whole_model_is_explained_in_time():
     assert "Its bytes are of 128 classes" in text
     assert "124 more classes, 4-127: 12 MiB each" in text
     assert "24 GiB cross the network, the least possible" in text
+    said = " ".join(text.split())
+    assert "16 ranks (128,136,144,152,...,248) of domains 16-31 must have it after." in said
+    assert "So those who held it emit 180 MiB over their NICs, not all 192 MiB." in said
+    assert "the longest of these times is 0.1 % above T*." in said
+    assert not re.search(STRAY_COMMA, said)
     with pytest.raises(InputError, match=r"the nearest: 'model.layers.3.mlp.experts.\*.gate_proj.weight'"):
         explain(plan, "model.layers.3.mlp.experts.5.gate_proj.weight")

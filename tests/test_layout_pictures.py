@@ -25,9 +25,9 @@ from reshard_planner.intset import format_ints, parse_ints
 from reshard_planner.render.layouts.blocks import text_points
 from reshard_planner.render.layouts.cells import MAX_LAYOUTS, LayoutCells, Limits, tensor_cells
 from reshard_planner.render.layouts.scale import TINTS
-from reshard_planner.render.layouts.svg import layouts_svg
+from reshard_planner.render.layouts.svg import MAX_WIDTH, layouts_svg
 from reshard_planner.render.layouts.text import layouts_text
-from reshard_planner.render.layouts.words import short_ranks
+from reshard_planner.render.layouts.words import short_ranks, whose
 from reshard_planner.render.text import format_ranks, plain
 from reshard_planner.spec.values import SIDES
 
@@ -324,12 +324,28 @@ def test_replicas_are_hatched_and_say_how_many_they_are():
         copies = len(parse_ints(cell.get("data-ranks")))
         hatched = any(rect.get("fill") == f"url(#{pattern})" for rect in cell.iter(f"{SVG}rect"))
         assert hatched == (copies > 1)
-        assert (f"x{copies}" in words(cell)) == (copies > 1)
+        assert (f"{copies} copies" in words(cell)) == (copies > 1)
 
 
 def test_two_pictures_on_one_page_do_not_share_their_pattern():
     patterns = {read(example(which)).find(f".//{SVG}pattern").get("id") for which in ("replicas", "four")}
     assert len(patterns) == 2
+
+
+def test_large_layouts_are_not_wider_than_pages():
+    rows = layout(np.arange(128).reshape(8, 16).tolist(), "S(0)", "R")
+    columns = layout(np.arange(128, 384).reshape(8, 32).tolist(), "R", "S(1)")
+    root = read(tensor((7168, 18432), rows, columns))
+    assert float(root.get("width")) <= MAX_WIDTH
+    check_room(root)
+
+
+def test_placements_are_said_in_words():
+    before = layout([[0, 1], [2, 3], [4, 5], [6, 7]], "_S(0, sf=2)", "S(0)", axes=["fsdp", "tp"])
+    text = words(read(tensor((64, 8), before, layout([[8, 9], [10, 11]], "R", "S(1)", axes=["dp", "tp"]))))
+    assert "fsdp: each of 2 parts of dim 0 cut in 4; tp: dim 0 cut in 2" in text
+    assert "dp: 2 copies; tp: dim 1 cut in 2" in text
+    assert "Tints only set neighbours apart" in text.replace("\n", " ")
 
 
 def test_uneven_shards_are_to_scale():
@@ -438,8 +454,8 @@ def test_names_of_mesh_axes_are_text_too(name, width):
     axes = [name, f"{name}2"]
     spec = tensor((8, 8), layout([[0, 1], [2, 3]], "R", "S(0)", axes=axes), layout([4], "R"))
     check_room(read(spec))
-    assert "ranks 0,2 x2" in words(read(spec))
-    assert "ranks 0,2 x2" in layouts_text(spec, width)
+    assert "ranks 0 and 2 (2 copies)" in words(read(spec))
+    assert "ranks 0 and 2, x2" in layouts_text(spec, width) or "0,2 x2" in layouts_text(spec, width)
 
 
 # ------------------------------------------------------------------------------------ text
@@ -462,8 +478,9 @@ def test_the_text_names_the_ranks_of_every_cell(spec):
     found = tensor_cells(spec)
     for shown in (*found.src, *found.dst):
         for cell in cells_of(shown):
-            assert short_ranks(cell.ranks, 16) in text
-            assert len(cell.ranks) == 1 or f"x{len(cell.ranks)}" in text
+            name, copies = short_ranks(cell.ranks, 16), len(cell.ranks)
+            assert name in text or whose(cell.ranks, name) in text
+            assert copies == 1 or f"x{copies}" in text or f"({copies} copies)" in text
         if shown.empty:
             assert short_ranks(shown.empty, 60) in text.replace("\n", " ")
 
@@ -472,28 +489,29 @@ def test_both_sides_stand_beside_one_another_in_text():
     assert layouts_text(example("replicas"), 80) == (
         "Layouts of w\n"
         "8 x 8 bfloat16, 128 B\n"
-        "Cell: the ranks that store it. xN and ///: N ranks store the same (replicas).\n"
+        "Cell: the ranks that store it. xN, N copies, ///: all of them store the same.\n"
         "Edges: dim 0 down, dim 1 across, in elements; to scale where the text allows.\n"
         "\n"
         "source (before)                    destination (after)\n"
-        "(axis0=4:S(0))                     (axis0=2:R, axis1=2:S(1))\n"
-        "4 ranks: 0-3; each stores 32 B     4 ranks: 4-7; each stores 64 B\n"
-        "  0                        8         0            4            8\n"
-        "0 +------------------------+       0 +------------+------------+\n"
-        "  |                        |         |////////////|////////////|\n"
+        "axis0: dim 0 cut in 4              axis0: 2 copies; axis1: dim 1 cut in\n"
+        "(axis0=4:S(0))                     2\n"
+        "4 ranks: 0-3; each stores 32 B     (axis0=2:R, axis1=2:S(1))\n"
+        "  0                        8       4 ranks: 4-7; each stores 64 B\n"
+        "0 +------------------------+         0            4            8\n"
+        "  |                        |       0 +------------+------------+\n"
         "  |         rank 0         |         |////////////|////////////|\n"
         "  |                        |         |////////////|////////////|\n"
         "2 +------------------------+         |////////////|////////////|\n"
         "  |                        |         |////////////|////////////|\n"
-        "  |         rank 1         |         |// 4,6 x2 //|// 5,7 x2 //|\n"
-        "  |                        |         |////////////|////////////|\n"
+        "  |         rank 1         |         |////////////|////////////|\n"
+        "  |                        |         |// 4,6 x2 //|// 5,7 x2 //|\n"
         "4 +------------------------+         |////////////|////////////|\n"
         "  |                        |         |////////////|////////////|\n"
         "  |         rank 2         |         |////////////|////////////|\n"
         "  |                        |         |////////////|////////////|\n"
         "6 +------------------------+         |////////////|////////////|\n"
-        "  |                        |       8 +------------+------------+\n"
-        "  |         rank 3         |\n"
+        "  |                        |         |////////////|////////////|\n"
+        "  |         rank 3         |       8 +------------+------------+\n"
         "  |                        |\n"
         "8 +------------------------+\n"
     )
@@ -536,7 +554,7 @@ def test_thousands_of_ranks_that_do_not_follow_one_another_take_little_time():
     start = time.process_time()
     svg, text = layouts_svg(spec), layouts_text(spec)
     assert time.process_time() - start < 4
-    assert "x4096" in svg
+    assert "4096 copies" in svg
     assert "x4096" in text
     assert format_ints(ranks) not in svg
     assert len(svg) < 60_000

@@ -159,14 +159,18 @@ def test_every_track_that_is_used_has_a_name(timeline):
     assert all(len(set(names)) == len(names) for names in per_rank.values())
 
 
-def inside(arrow, events):
-    """The event that an end of an arrow is bound to: on its track, around it, its own end excluded."""
+def inside(arrow, events, *, with_end=False):
+    """The events that an end of an arrow is bound to: on its track, around it, their own end excluded."""
     return [
         event
         for event in events
         if (event["pid"], event["tid"]) == (arrow["pid"], arrow["tid"])
         and event["ts"] <= arrow["ts"]
-        and (arrow["ts"] < end_of(event) or (event["dur"] == 0 and arrow["ts"] == event["ts"]))
+        and (
+            arrow["ts"] < end_of(event)
+            or (event["dur"] == 0 and arrow["ts"] == event["ts"])
+            or (with_end and arrow["ts"] == end_of(event))
+        )
     ]
 
 
@@ -184,7 +188,7 @@ def test_arrows_lead_from_sends_to_receipts_of_the_same_message_forward_in_time(
             and send["args"]["slot"] == receipt["args"]["slot"]
             and (send["args"].get("peer"), receipt["args"].get("peer")) == (receipt["pid"], send["pid"])
             for send in inside(start, shown)
-            for receipt in inside(end, shown)
+            for receipt in inside(end, shown, with_end=start["ts"] == end["ts"])
         )
 
 
@@ -235,5 +239,5 @@ def test_the_same_timeline_gives_the_same_bytes_and_notes_are_kept():
     document = json.loads(chrome_trace(timeline, None, notes))
     assert document["otherData"] == notes
     [event] = of_phase(document["traceEvents"], "X")
-    assert event["args"] == {"slot": 7, "nbytes": 4096, "peer": 5, "bytes_per_s": 16384}
+    assert event["args"] == {"rank": 3, "slot": 7, "nbytes": 4096, "peer": 5, "bytes_per_s": 16384}
     assert event["name"] == "slot 7 to 5"

@@ -4,17 +4,24 @@ Those that graphviz lays out are kept as DOT, which a test compares with what th
 which depends on the version of graphviz.
 """  # noqa: INP001 - a script, not part of a package
 
+from dataclasses import replace
 from pathlib import Path
 
 import reshard_planner as rp
 from reshard_planner.models.load import load_model
 from reshard_planner.models.parallelism import parse_parallelism
 from reshard_planner.models.whole import build_spec
+from reshard_planner.render.cluster.draw import cluster_dot
 from reshard_planner.render.hops.transfers import transfers_dot
 from reshard_planner.render.layouts.svg import layouts_svg
 from reshard_planner.render.layouts.text import layouts_text
 from reshard_planner.render.pipeline.diagram import pipeline_svg
-from reshard_planner.render.svg import write_picture
+from reshard_planner.render.svg import draw_dot
+from reshard_planner.topology.cluster.checks import check
+from reshard_planner.topology.cluster.facts import Fact, PortFacts
+from reshard_planner.topology.cluster.model import Cluster, Host, HostPod, Switch
+from reshard_planner.topology.cluster.resolve import resolve
+from reshard_planner.topology.importers import import_text
 from reshard_planner.topology.presets import PRESETS
 
 FOLDER = Path(__file__).parent
@@ -91,9 +98,44 @@ def pictures() -> dict[str, str]:
     }
 
 
+def host(name: str, file: str) -> Host:
+    """A host of a sample file."""
+    text = (FOLDER.parent.parent / "examples" / "clusters" / file).read_text(encoding="utf-8")
+    [described] = import_text(text, host=name, source=file).cluster.hosts
+    return described
+
+
+def two_hosts() -> Cluster:
+    """Two hosts of the page on clusters, of which one has a GPU and a NIC that are less than the others."""
+    hosts = (
+        replace(host("a", "h100-node.xml"), path=Fact(("leaf1", "spine"))),
+        replace(host("b", "h100-degraded.xml"), path=Fact(("leaf2", "spine"))),
+    )
+    return Cluster(hosts=hosts, switches=tuple(Switch(name, ("spine",)) for name in ("leaf1", "leaf2")))
+
+
+def two_pods() -> Cluster:
+    """Sixteen hosts in two pods."""
+    names = [f"n{number:02}" for number in range(1, 17)]
+    hosts = tuple(replace(host("n", "h100-node.xml"), name=name) for name in names)
+    pods = (
+        HostPod("left", tuple(names[:8]), oversubscription=Fact(4.0)),
+        HostPod("right", tuple(names[8:]), PortFacts(Fact(200_000_000_000))),
+    )
+    return Cluster(hosts=hosts, pods=pods)
+
+
+def clusters() -> dict[str, str]:
+    """Pictures of clusters by file name; they become .svg besides."""
+    return {
+        f"clusters/{name}.dot": cluster_dot(cluster, resolve(cluster), check(cluster))
+        for name, cluster in (("two", two_hosts()), ("pods", two_pods()))
+    }
+
+
 if __name__ == "__main__":
-    for name, text in pictures().items():
+    for name, text in {**pictures(), **clusters()}.items():
         path = FOLDER / name
         path.write_text(text, encoding="utf-8")
         if path.suffix == ".dot":
-            write_picture(text, path.with_suffix(".svg"))
+            path.with_suffix(".svg").write_bytes(draw_dot(text, ".svg"))

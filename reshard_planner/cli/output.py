@@ -52,9 +52,16 @@ def check_output(option: str, path: Path | None, source: Path) -> None:
         source: the file that is read.
 
     Raises:
-        InputError: if both are one file.
+        InputError: if both are one file, or the system refuses such a path.
     """
-    if path is not None and path.exists() and source.exists() and path.samefile(source):
+    if path is None:
+        return
+    try:
+        same = path.exists() and source.exists() and path.samefile(source)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise InputError(f"cannot write {option} {str(path)!r:.200}: {reason}") from None
+    if same:
         raise InputError(f"{option} {path} is the file that is read; expected another one")
 
 

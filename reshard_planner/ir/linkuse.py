@@ -32,11 +32,11 @@ def match_messages(timeline: Timeline) -> tuple[Ints, Ints]:
     activity, peer = timeline.activity, timeline.peer
     size = int(max(timeline.rank.max(initial=0), peer.max(initial=0))) + 1
     keys, positions = [], []
-    for kind, sender, receiver in (
+    for end, sender, receiver in (
         (Activity.SEND, timeline.rank, peer),
         (Activity.RECEIVE, peer, timeline.rank),
     ):
-        chosen = np.flatnonzero((activity == kind) & (peer != NO_PEER))
+        chosen = np.flatnonzero((activity == end) & (peer != NO_PEER))
         slot, src, dst = (column[chosen].astype(np.int64) for column in (timeline.slot, sender, receiver))
         # two numbers and not one: slots times pairs of ranks may be beyond 64 bits
         pair = src * size + dst
@@ -89,18 +89,18 @@ def rate_steps(start_s: Floats, end_s: Floats, amount: NDArray[np.generic]) -> t
         amount: what each moves, evenly from its start to its end.
 
     Returns:
-        Times, strictly ascending, and the rate from each of them on until the next, both of shape (steps,);
-        the last rate is 0. Without events both are empty.
+        Times in seconds, strictly ascending, and the rate per second from each of them on until the next,
+        both of shape (steps,); the last rate is 0. Without events both are empty.
     """
     lasts = end_s > start_s
     start_s, end_s = start_s[lasts], end_s[lasts]
-    rate = amount[lasts].astype(np.float64) / (end_s - start_s)
-    times, at = np.unique(np.concatenate((start_s, end_s)), return_inverse=True)
-    change = np.bincount(at, np.concatenate((rate, -rate)), minlength=len(times))
-    level: Floats = np.cumsum(change, dtype=np.float64)
-    level[level < NOISE * level.max(initial=0.0)] = 0.0
-    level[-1:] = 0.0
-    return times, level
+    per_s = amount[lasts].astype(np.float64) / (end_s - start_s)
+    time_s, at = np.unique(np.concatenate((start_s, end_s)), return_inverse=True)
+    change = np.bincount(at, np.concatenate((per_s, -per_s)), minlength=len(time_s))
+    sum_per_s: Floats = np.cumsum(change, dtype=np.float64)
+    sum_per_s[sum_per_s < NOISE * sum_per_s.max(initial=0.0)] = 0.0
+    sum_per_s[-1:] = 0.0
+    return time_s, sum_per_s
 
 
 def mean_rates(steps: tuple[Floats, Floats], edges_s: Floats) -> Floats:
@@ -111,32 +111,32 @@ def mean_rates(steps: tuple[Floats, Floats], edges_s: Floats) -> Floats:
         edges_s: the times, strictly ascending, shape (n + 1,).
 
     Returns:
-        Rates of shape (n,).
+        Rates per second, of shape (n,).
     """
-    times, level = steps
-    if not len(times):
+    time_s, per_s = steps
+    if not len(time_s):
         return np.zeros(len(edges_s) - 1)
-    moved = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(times))))
-    means: Floats = np.diff(np.interp(edges_s, times, moved)) / np.diff(edges_s)
+    moved = np.concatenate(([0.0], np.cumsum(per_s[:-1] * np.diff(time_s))))
+    means: Floats = np.diff(np.interp(edges_s, time_s, moved)) / np.diff(edges_s)
     return means
 
 
-def within_rate(steps: tuple[Floats, Floats], most: float) -> tuple[Floats, Floats]:
+def within_rate(steps: tuple[Floats, Floats], bytes_per_s: float) -> tuple[Floats, Floats]:
     """Rates of which none is above that of the link: what is too much moves later, or earlier near the end.
 
     Args:
-        steps: what :func:`rate_steps` gives.
-        most: the rate of the link. If even all of the time at this rate is too short the steps stay as they
-            are: then the link is faster than was said.
+        steps: what :func:`rate_steps` gives for bytes.
+        bytes_per_s: the rate of the link. If even all of the time at this rate is too short the steps stay as
+            they are: then the link is faster than was said.
 
     Returns:
         The same times, and rates with the same sum over time.
     """
-    times, level = steps
-    moved = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(times))))
-    if not len(times) or moved[-1] > most * (times[-1] - times[0]):
+    time_s, per_s = steps
+    moved = np.concatenate(([0.0], np.cumsum(per_s[:-1] * np.diff(time_s))))
+    if not len(time_s) or moved[-1] > bytes_per_s * (time_s[-1] - time_s[0]):
         return steps
-    possible = most * (times - times[0])
+    possible = bytes_per_s * (time_s - time_s[0])
     queued = np.minimum.accumulate(moved - possible) + possible
     fitted = np.maximum(queued, moved[-1] - (possible[-1] - possible))
-    return times, np.append(np.diff(fitted) / np.diff(times), 0.0)
+    return time_s, np.append(np.diff(fitted) / np.diff(time_s), 0.0)

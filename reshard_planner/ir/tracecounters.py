@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from reshard_planner.ir.linkuse import mean_rates, moving_times, rate_steps, within_rate
 from reshard_planner.ir.timeline import Activity, Timeline
+from reshard_planner.ir.tracetimes import NS_PER_S, microseconds
 from reshard_planner.topology import Ports
 from reshard_planner.transfer import Medium
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-NS_PER_S: Final = 10**9
-NS_PER_US: Final = 1000
 
 GB: Final = 1e9
 
@@ -27,7 +25,7 @@ DIRECTIONS: Final = ((Activity.SEND, "tx"), (Activity.RECEIVE, "rx"))
 
 
 def counter_events(
-    timeline: Timeline, messages: tuple[Ints, Ints], ports: Ports, origin: int
+    timeline: Timeline, messages: tuple[Ints, Ints], ports: Ports, origin_ns: int
 ) -> list[dict[str, Any]]:
     """Counter events in GB/s for every NIC and direction that carries bytes.
 
@@ -37,7 +35,7 @@ def counter_events(
         timeline: the events.
         messages: both ends of its messages, by position.
         ports: NICs, of all ranks of the timeline.
-        origin: nanosecond that the trace begins at.
+        origin_ns: nanosecond that the trace begins at.
     """
     start_s, end_s = moving_times(timeline, messages)
     events: list[dict[str, Any]] = []
@@ -51,29 +49,30 @@ def counter_events(
                 continue  # a measured run may go over the network without a NIC that the topology knows
             steps = rate_steps(start_s[mine], end_s[mine], timeline.nbytes[mine])
             steps = within_rate(steps, float(ports.nic_bytes_per_s[number]))
-            for at, rate in zip(*(column.tolist() for column in _shown(*steps, origin)), strict=True):
+            time_ns, shown = _shown(*steps, origin_ns)
+            for time_us, rate in zip(microseconds(time_ns), shown.tolist(), strict=True):
                 events.append(
                     {
                         "ph": "C",
                         "name": f"{ports.nic_name[number]} {direction}",
                         "cat": "network",
                         "pid": int(ports.nic_domain[number]),
-                        "ts": at / NS_PER_US,
+                        "ts": time_us,
                         "args": {"GB/s": rate},
                     }
                 )
     return events
 
 
-def _shown(times: Floats, rates: Floats, origin: int) -> tuple[Ints, Floats]:
+def _shown(time_s: Floats, bytes_per_s: Floats, origin_ns: int) -> tuple[Ints, Floats]:
     """Times in nanoseconds from the origin, strictly ascending, and rates in GB/s that differ from before."""
-    if len(times) > MAX_STEPS:
-        edges = np.linspace(times[0], times[-1], MAX_STEPS)
-        rates = np.append(mean_rates((times, rates), edges), 0.0)
-        times = edges
-    at = np.rint(times * NS_PER_S).astype(np.int64) - origin
-    shown = np.round(rates / GB, 3)
-    last = np.diff(at, append=at[-1:] + 1) > 0  # of several within a nanosecond
-    at, shown = at[last], shown[last]
+    if len(time_s) > MAX_STEPS:
+        edges_s = np.linspace(time_s[0], time_s[-1], MAX_STEPS)
+        bytes_per_s = np.append(mean_rates((time_s, bytes_per_s), edges_s), 0.0)
+        time_s = edges_s
+    time_ns = np.rint(time_s * NS_PER_S).astype(np.int64) - origin_ns
+    shown = np.round(bytes_per_s / GB, 3)
+    last = np.diff(time_ns, append=time_ns[-1:] + 1) > 0  # of several within a nanosecond
+    time_ns, shown = time_ns[last], shown[last]
     changes = np.diff(shown, prepend=0.0) != 0
-    return at[changes], shown[changes]
+    return time_ns[changes], shown[changes]

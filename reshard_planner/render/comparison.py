@@ -25,6 +25,18 @@ HEADER = (
     "speedup",
 )
 
+REFERENCE = "gather-broadcast"
+"""What speedups are over."""
+
+REFERENCE_REASON = (
+    f"speedup is over {REFERENCE}, which sends through one NIC per domain; NCCL's collectives use several and"
+    " take less time"
+)
+"""What is said of speedups wherever there are some."""
+
+REFERENCE_NOTE = f"{REFERENCE_REASON}: see docs/published.md"
+"""The same, and where in the repository there is more."""
+
 UPLINK = HEADER.index("busiest uplink")
 """The column that only specs with pods have."""
 
@@ -45,6 +57,36 @@ class Predicted:
     bound_ratio: float | None
     speedup: float | None
     phases: int
+
+
+BOUND_NOTE = (
+    "T*: no plan that moves as little over the network takes less time at datasheet rates; x bound: the"
+    " busiest port's time over T*"
+)
+"""What is said of T* and of busiest ports over it."""
+
+
+def bound_note(times: str) -> str:
+    """What is said of T* and of the columns that are over it, below times of some sort.
+
+    >>> bound_note("predicted time").rpartition("; ")[2]
+    'x T*: the predicted time over T*'
+    """
+    return f"{BOUND_NOTE}; x T*: the {times} over T*"
+
+
+def times_over(value: float | None, base: float | None) -> float | None:
+    """How many times ``base`` a value is, such as a time over T*; None if either is unknown or ``base`` is 0.
+
+    >>> times_over(3.0, 2.0), times_over(0.0, 2.0), times_over(3.0, 0.0), times_over(None, 2.0)
+    (1.5, 0.0, None, None)
+    """
+    return value / base if value is not None and base else None
+
+
+def format_times(times: float | None) -> str:
+    """Times that :func:`times_over` gives, with two digits; a dash for None."""
+    return "-" if times is None else f"{times:.2f}"
 
 
 def comparison_table(plans: Sequence[Plan], predicted: Sequence[Predicted]) -> str:
@@ -92,8 +134,8 @@ def _row(plan: Plan, predicted: Predicted) -> tuple[str, ...]:
 def _predicted(found: Predicted) -> tuple[str, str, str]:
     return (
         "-" if found.elapsed_s is None else format_s(found.elapsed_s),
-        "-" if found.bound_ratio is None else f"{found.bound_ratio:.2f}",
-        "-" if found.speedup is None else f"{found.speedup:.2f}",
+        format_times(found.bound_ratio),
+        format_times(found.speedup),
     )
 
 

@@ -28,17 +28,12 @@ def dot_text(*lines: str) -> str:
     return plain
 
 
-def dot_lines(*lines: str) -> str:
-    """The same with all lines to the left."""
-    return "".join(f"{dot_text(line)}\\l" for line in lines)
-
-
 def new_graph(name: str, **attributes: str) -> graphviz.Digraph:
     """An empty directed graph with the common fonts and colours."""
     font = {"fontname": DOT_FONT, "fontcolor": INK}
     return graphviz.Digraph(
         name,
-        graph_attr={**font, "fontsize": "14", "bgcolor": "white", "rankdir": "LR", **attributes},
+        graph_attr={**font, "fontsize": "14", "bgcolor": "white", **attributes},
         node_attr={**font, "fontsize": "11", "color": FAINT},
         edge_attr={**font, "fontsize": "10", "color": FAINT},
     )

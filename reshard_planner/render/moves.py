@@ -60,6 +60,7 @@ def find_moves(
     *,
     rank: int | None = None,
     pieces: Ints | None = None,
+    boxes: tuple[Ints, Ints] | None = None,
 ) -> Moves:
     """Add up the transfers of a plan, or some of them.
 
@@ -68,12 +69,18 @@ def find_moves(
         tensors: positions in the spec; keep what moves these.
         rank: keep what this rank sends or receives.
         pieces: numbers of pieces; keep the trees that carry these.
+        boxes: first indices, and those past the last, of disjoint boxes of one tensor, each int64 of shape
+            (boxes, dims); count only bytes within these.
     """
     units = UnitRows(plan.spec, plan.tables)
-    parts = [
-        _fold(columns)
-        for columns in _expand(plan, units, _used(plan, units, tensors), _rows(plan, units, pieces))
-    ]
+    volumes = units.volumes
+    if pieces is not None:
+        piece, parent = plan.routes.piece.astype(np.int64), plan.routes.parent.astype(np.int64)
+        volumes = volumes * np.isin(np.where(parent >= 0, piece[np.maximum(parent, 0)], piece), pieces)
+    if boxes is not None:
+        volumes = _within(units, volumes, boxes)
+    used = _used(plan, units, tensors)
+    parts = [_fold(columns) for columns in _expand(plan, units, used, volumes)]
     src, dst, medium, role, count, nbytes, offset = _fold(
         tuple(np.concatenate(column) for column in zip(*parts, strict=True))
         if parts
@@ -90,15 +97,28 @@ Columns = tuple[Ints, ...]
 """The columns of :class:`Moves`, in its order."""
 
 
-def _rows(plan: Plan, units: UnitRows, pieces: Ints | None) -> Ints:
-    """Rows that move anything, those of some trees if these are given, in order of their parts."""
-    keep = units.volumes > 0
-    if pieces is not None:
-        piece, parent = plan.routes.piece.astype(np.int64), plan.routes.parent.astype(np.int64)
-        keep &= np.isin(np.where(parent >= 0, piece[np.maximum(parent, 0)], piece), pieces)
-    rows = np.flatnonzero(keep)
-    ordered: Ints = rows[np.argsort(units.row_bin[rows], kind="stable")]
-    return ordered
+def _within(units: UnitRows, volumes: Ints, boxes: tuple[Ints, Ints]) -> Ints:
+    """What rows that move ``volumes`` elements move of some boxes."""
+    rows = np.flatnonzero(volumes)
+    first, last = boxes
+    dims = first.shape[1]
+    lo, hi = units.boxes.lo[rows, :dims], units.boxes.hi[rows, :dims]
+    both, row_of = np.unique(np.concatenate([lo, hi], axis=1), axis=0, return_inverse=True)
+    lo, hi = both[:, :dims], both[:, dims:]
+    common = np.zeros(len(both), dtype=np.int64)
+
+    def shared(low: Ints, high: Ints, begin: Ints, end: Ints) -> Ints:
+        sizes: Ints = np.maximum(np.minimum(high, end) - np.maximum(low, begin), 0).prod(axis=1)
+        return sizes
+
+    if len(both) < len(first):
+        common[:] = [int(shared(a, b, first, last).sum()) for a, b in zip(lo, hi, strict=True)]
+    else:
+        for a, b in zip(first, last, strict=True):
+            common += shared(lo, hi, a, b)
+    found = np.zeros_like(volumes)
+    found[rows] = common[row_of.reshape(-1)]
+    return found
 
 
 def _used(plan: Plan, units: UnitRows, tensors: Collection[int] | None) -> tuple[Ints, Ints, Ints, Ints]:
@@ -128,10 +148,12 @@ def _used(plan: Plan, units: UnitRows, tensors: Collection[int] | None) -> tuple
 
 
 def _expand(
-    plan: Plan, units: UnitRows, used: tuple[Ints, Ints, Ints, Ints], rows: Ints
+    plan: Plan, units: UnitRows, used: tuple[Ints, Ints, Ints, Ints], volumes: Ints
 ) -> Iterator[Columns]:
-    """Rows with the ranks and tensors of those that use them, some at a time."""
+    """Rows that move any elements, with the ranks and tensors of those that use them, some at a time."""
     routes = plan.routes
+    rows = np.flatnonzero(volumes > 0)
+    rows = rows[np.argsort(units.row_bin[rows], kind="stable")]
     size = int(max(routes.src.max(initial=-1), routes.dst.max(initial=-1))) + 1
     _, names = plan.groups.renamings(size)
     renaming, part, count, bits = used
@@ -152,7 +174,7 @@ def _expand(
             routes.medium[row].astype(np.int64),
             routes.role[row].astype(np.int64),
             count[pair],
-            units.volumes[row] * bits[pair] // 8,
+            volumes[row] * bits[pair] // 8,
             routes.offset[row].astype(np.int64),
         )
         begin = end

@@ -30,11 +30,15 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
     least = format_nbytes(payload.minimum_network_nbytes)
     messages = format_count(schedule.messages, "message")
     uplink = [("busiest uplink", _busiest(claims.busiest_uplink))] if spec.topology.pods else []
+    rails = (
+        [] if claims.rail_nbytes is None else [("rails", _rails(claims.rail_nbytes, payload.network_nbytes))]
+    )
     return [
         ("tensors", f"{len(spec.tensors):,} of {size} together"),
         ("ranks", sides),
         ("strategy", plain(spec.options.strategy)),
         ("network", f"{network}; minimum {least}"),
+        *rails,
         ("NVLink", _moved(payload.nvlink_nbytes, moved.nvlink)),
         ("local", _moved(payload.local_nbytes, moved.local)),
         ("bound T*", _bound(plan)),
@@ -61,6 +65,11 @@ def _peers(claims: Certificate) -> str:
         f" {claims.schedule.peers_in_slot_max:,} in one slot; about {format_nbytes(peers.connection_nbytes)}"
         " for connections"
     )
+
+
+def _rails(nbytes: int, network_nbytes: int) -> str:
+    share = nbytes / network_nbytes if network_nbytes else 1.0
+    return f"{share * 100:.1f} % of the network's bytes stay on their rail"
 
 
 def _moved(nbytes: int, transfers: int) -> str:

@@ -5,12 +5,12 @@ See docs/adr/0025-graphviz-without-its-program.md.
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from urllib.parse import unquote
 
 import graphviz
 
 from reshard_planner.errors import InputError
-from reshard_planner.ir.file import write_atomically
 
 TEXT_SUFFIXES = (".dot", ".gv")
 """Suffixes of files that hold DOT itself."""
@@ -18,9 +18,15 @@ TEXT_SUFFIXES = (".dot", ".gv")
 IMAGE_SUFFIXES = (".svg", ".png", ".pdf")
 """Suffixes of files that graphviz draws."""
 
+_SHEET = re.compile(rb'<\?xml-stylesheet href="data:text/css,([^"]*)" type="text/css"\?>\n')
+"""A style sheet that is its own address, as graphviz refers to it."""
+
 
 def to_svg(dot: str, image_format: str = "svg") -> bytes:
     """Draw DOT text, without HTML-like labels, which graphviz as WebAssembly does not know.
+
+    A style sheet that is its own address (``data:text/css,``) becomes an element of an SVG document, which
+    viewers follow that load nothing, and pages that hold the ``svg`` element alone.
 
     Args:
         dot: the text.
@@ -38,7 +44,37 @@ def to_svg(dot: str, image_format: str = "svg") -> bytes:
         raise InputError(
             f"the program 'dot' cannot draw {image_format.upper()}: {reason}; a .dot file needs no program"
         ) from None
-    return image
+    return _with_sheet_inside(image) if image_format == "svg" else image
+
+
+def draw_dot(dot: str, suffix: str) -> bytes:
+    """DOT text, or the picture of it, as the suffix of a file says.
+
+    Args:
+        dot: the text.
+        suffix: ``.dot`` or ``.gv`` for DOT, ``.svg``, ``.png`` or ``.pdf`` for a picture; in small or capital
+            letters.
+
+    Raises:
+        InputError: for another suffix, where ``dot`` is missing but needed, or if it cannot draw this.
+    """
+    kind = suffix.lower()
+    if kind in TEXT_SUFFIXES:
+        return dot.encode()
+    if kind in IMAGE_SUFFIXES:
+        return to_svg(dot, kind.removeprefix("."))
+    expected = ", ".join((*TEXT_SUFFIXES, *IMAGE_SUFFIXES))
+    raise InputError(f"cannot draw to a file whose suffix is {suffix!r}; expected one of {expected}")
+
+
+def _with_sheet_inside(svg: bytes) -> bytes:
+    """A document with its style sheet as an element."""
+    found = _SHEET.search(svg)
+    if found is None:
+        return svg
+    begin = svg.index(b">", svg.index(b"<svg")) + 1
+    style = f"\n<style>{unquote(found[1].decode())}</style>".encode()
+    return svg[: found.start()] + svg[found.end() : begin] + style + svg[begin:]
 
 
 def _without_program(dot: str, image_format: str) -> bytes:
@@ -67,30 +103,4 @@ def _without_program(dot: str, image_format: str) -> bytes:
         raise InputError(
             f"graphviz as WebAssembly cannot draw SVG: {reason}; a .dot file needs no program"
         ) from error
-    return image
-
-
-def write_picture(dot: str, path: str | Path) -> None:
-    """Write DOT text, or the picture of it, as the suffix of the path says.
-
-    The file is written whole or not at all.
-
-    Args:
-        dot: the text.
-        path: ends in ``.dot`` or ``.gv`` for DOT, in ``.svg``, ``.png`` or ``.pdf`` for a picture.
-
-    Raises:
-        InputError: for another suffix, where ``dot`` is missing but needed, or if the file cannot be written.
-    """
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix in TEXT_SUFFIXES:
-        data = dot.encode()
-    elif suffix in IMAGE_SUFFIXES:
-        data = to_svg(dot, suffix.removeprefix("."))
-    else:
-        raise InputError(
-            f"cannot draw to {target}: its suffix is {target.suffix!r};"
-            f" expected one of {', '.join((*TEXT_SUFFIXES, *IMAGE_SUFFIXES))}"
-        )
-    write_atomically(target, data)
+    return _with_sheet_inside(image)

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from math import inf
 from pathlib import Path
 from typing import Any
 
 from reshard_planner.cli.costs import add_costs, read_costs
-from reshard_planner.cli.limit import TimeLimit
-from reshard_planner.cli.output import (
-    end_progress,
-    plan_summary,
-    print_json,
-    print_text,
-)
+from reshard_planner.cli.each import plan_each
+from reshard_planner.cli.limit import add_limit, read_limit
+from reshard_planner.cli.output import end_progress, plan_summary, print_json, print_text
 from reshard_planner.cli.verb import Verb
-from reshard_planner.compiler import compile as compile_spec
-from reshard_planner.errors import InputError, UnsupportedError
+from reshard_planner.errors import UnsupportedError
 from reshard_planner.ir.plan import Plan
-from reshard_planner.render.comparison import Predicted, comparison_table
+from reshard_planner.progress import Progress
+from reshard_planner.render.comparison import (
+    REFERENCE,
+    REFERENCE_NOTE,
+    Predicted,
+    bound_note,
+    comparison_table,
+    times_over,
+)
 from reshard_planner.routing import STRATEGIES, find_strategy, hybrid
 from reshard_planner.simulate import Prediction, phases_by_strategy, predict, with_link_costs
 from reshard_planner.spec import ReshardSpec
-
-REFERENCE = "gather-broadcast"
-"""What speedups are over."""
-
-REFERENCE_NOTE = (
-    f"speedup is over {REFERENCE}, which sends through one NIC per domain; NCCL's collectives use several and"
-    " take less time: see docs/published.md"
-)
-"""What is said of speedups wherever there are some."""
 
 UNNAMED_NOTE = f"hybrid found no feed-forward weights by their names, and moves all as {REFERENCE}"
 """What is said where the row of hybrid is that of the reference."""
@@ -45,42 +38,37 @@ WHY = {"refused": "refuses", "too_slow": "is too slow"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("spec", metavar="SPEC", type=Path, help="spec file, YAML or JSON")
-    parser.add_argument(
-        "--limit",
-        metavar="S",
-        type=float,
-        default=DEFAULT_LIMIT_S,
-        help="give a baseline up, or the prediction of any plan, after this many seconds; looked at between"
-        f" stages (default {DEFAULT_LIMIT_S:.0f})",
-    )
+    add_limit(parser, "a baseline, or the prediction of any plan,", DEFAULT_LIMIT_S)
     add_costs(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile the spec with every strategy, predict the runs, and print the figures."""
     costs, links = read_costs(arguments)
-    if not arguments.limit > 0:
-        raise InputError(f"--limit is {arguments.limit}; expected a number of seconds above 0")
+    limit_s = read_limit(arguments)
     spec = ReshardSpec.load(arguments.spec)
     find_strategy(spec.options.strategy)
     topology = with_link_costs(spec.topology, links)
+
+    def predictor(plan: Plan, progress: Progress) -> Prediction:
+        return predict(
+            plan, costs, topology=topology, phases=phases_by_strategy(plan.spec), progress=progress
+        )
+
     plans: list[Plan] = []
     runs: dict[str, Prediction] = {}
     left_out: dict[str, dict[str, str]] = {}
     unpredicted: dict[str, str] = {}
     try:
-        for name, strategy in STRATEGIES.items():
-            limit = TimeLimit(name, inf if strategy.claims_least else arguments.limit)
-            try:
-                plans.append(compile_spec(spec, name, limit))
-            except UnsupportedError as error:
-                left_out[name] = {"too_slow" if limit.stopped else "refused": str(error)}
+        for found in plan_each(spec, STRATEGIES, limit_s, predictor):
+            if found.plan is None:
+                left_out[found.strategy] = {"too_slow" if found.too_slow else "refused": found.reason}
                 continue
-            try:
-                progress, phases = TimeLimit(name, arguments.limit), phases_by_strategy(plans[-1].spec)
-                runs[name] = predict(plans[-1], costs, topology=topology, phases=phases, progress=progress)
-            except UnsupportedError as error:
-                unpredicted[name] = str(error)
+            plans.append(found.plan)
+            if found.run is None:
+                unpredicted[found.strategy] = found.reason
+            else:
+                runs[found.strategy] = found.run
     finally:
         end_progress()
     if not plans:
@@ -90,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(_document(spec, plans, predicted, left_out, unpredicted))
         return 0
     print_text(comparison_table(plans, list(predicted.values())))
+    print_text(bound_note("predicted time"))
     if REFERENCE in runs:
         print_text(REFERENCE_NOTE)
     if hybrid.STRATEGY.name in predicted and _lacks_feed_forward(spec):
@@ -127,8 +116,8 @@ def _predicted(plans: list[Plan], runs: dict[str, Prediction]) -> dict[str, Pred
         mine = runs[name].elapsed_s if name in runs else None
         found[name] = Predicted(
             mine,
-            mine / bound_s if mine is not None and bound_s else None,
-            reference_s / mine if mine and reference_s is not None else None,
+            times_over(mine, bound_s),
+            times_over(reference_s, mine),
             len(runs[name].phase_ends_s) if name in runs else 0,
         )
     return found

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from reshard_planner.cli.inputs import add_strategy, compile_with_progress
-from reshard_planner.cli.output import plan_summary, print_json, print_text
+from reshard_planner.cli.output import check_output, plan_summary, print_json, print_text
 from reshard_planner.cli.verb import Verb
-from reshard_planner.errors import InputError
 from reshard_planner.ir.forms import save_as
 from reshard_planner.render.summary import summarize
 from reshard_planner.spec import ReshardSpec
@@ -31,12 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compile, write the plan if asked, print the certificate."""
     spec = ReshardSpec.load(arguments.spec)
-    if (
-        arguments.output is not None
-        and arguments.output.exists()
-        and arguments.output.samefile(arguments.spec)
-    ):
-        raise InputError(f"--output {arguments.output} is the spec itself; expected another file")
+    check_output("--output", arguments.output, arguments.spec)
     begin = time.perf_counter()
     plan = compile_with_progress(spec, arguments.strategy)
     elapsed = time.perf_counter() - begin

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reshard_planner.cli.inputs import load_or_compile
+from reshard_planner.cli.inputs import add_strategy, load_or_compile
 from reshard_planner.cli.output import check_output, end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
 from reshard_planner.ir.file import write_atomically
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.timeline import Timeline
+from reshard_planner.ir.traceread import measured_timeline
 from reshard_planner.render.hops.transfers import transfers_dot
 from reshard_planner.render.layouts.svg import layouts_svg
 from reshard_planner.render.layouts.text import layouts_text
+from reshard_planner.render.names import find_tensor
 from reshard_planner.render.pipeline.diagram import pipeline_svg
-from reshard_planner.render.svg import IMAGE_SUFFIXES, TEXT_SUFFIXES, to_svg
+from reshard_planner.render.svg import IMAGE_SUFFIXES, TEXT_SUFFIXES, draw_dot
 from reshard_planner.simulate import (
     count_events,
     phases_by_strategy,
@@ -38,11 +40,12 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "class": ("transfers",),
     "tree": ("transfers",),
     "predicted": ("pipeline",),
+    "measured": ("pipeline",),
 }
 """Pictures that an option speaks of."""
 
 MAX_EVENTS = 20_000_000
-"""Most events of a predicted run that are drawn; each takes some 50 bytes."""
+"""Most events of a predicted run that are drawn; each takes some 50 bytes of memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--predicted", action="store_true", help="below the pipeline, draw the timeline that is predicted"
     )
+    parser.add_argument(
+        "--measured",
+        metavar="TRACE",
+        type=Path,
+        help="below the pipeline, draw the timeline of a run of this plan, which 'reshard-executors run"
+        " --profile' wrote",
+    )
+    add_strategy(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,14 +115,16 @@ def run(arguments: argparse.Namespace) -> int:
             f"cannot draw {picture} to {target}: its suffix is {target.suffix!r};"
             f" expected one of {', '.join(SUFFIXES[picture])}{hint}"
         )
-    check_output("-o", target, arguments.plan)
-    plan = load_or_compile(arguments.plan)
+    inputs = [path for path in (arguments.plan, arguments.measured) if path is not None]
+    for path in inputs:
+        check_output("-o", target, path)
+    plan = load_or_compile(arguments.plan, arguments.strategy)
     if picture == "transfers":
         data = _transfers(plan, arguments, suffix)
     elif picture == "layouts":
         data = _layouts(plan, arguments.tensor, suffix)
     else:
-        data = pipeline_svg(plan, _predicted(plan) if arguments.predicted else None).encode()
+        data = _pipeline(plan, arguments)
     write_atomically(target, data)
     if arguments.json:
         print_json({"file": str(target), "picture": picture})
@@ -128,17 +141,26 @@ def _transfers(plan: Plan, arguments: argparse.Namespace, suffix: str) -> bytes:
         klass=vars(arguments)["class"],
         tree=arguments.tree,
     )
-    return dot.encode() if suffix in TEXT_SUFFIXES else to_svg(dot, suffix.removeprefix("."))
+    return draw_dot(dot, suffix)
 
 
 def _layouts(plan: Plan, name: str | None, suffix: str) -> bytes:
-    if name is None and len(plan.spec.tensors) != 1:
+    tensors = plan.spec.tensors
+    if not tensors:
+        raise InputError("the plan has no tensor whose layouts could be drawn")
+    if name is None and len(tensors) > 1:
         raise InputError(
-            f"--tensor is missing; the plan has {len(plan.spec.tensors)} tensors,"
-            " and layouts are drawn for one"
+            f"--tensor is missing; the plan has {len(tensors)} tensors, and layouts are drawn for one"
         )
-    tensor = plan.spec.tensors[0] if name is None else plan.spec.tensor(name)
+    tensor = tensors[0 if name is None else find_tensor(plan.spec, name)]
     return (layouts_text(tensor) if suffix == ".txt" else layouts_svg(tensor)).encode()
+
+
+def _pipeline(plan: Plan, arguments: argparse.Namespace) -> bytes:
+    # first what may be refused, then what takes long
+    measured = None if arguments.measured is None else measured_timeline(arguments.measured, plan)
+    predicted = _predicted(plan) if arguments.predicted else None
+    return pipeline_svg(plan, predicted, measured).encode()
 
 
 def _predicted(plan: Plan) -> Timeline:
@@ -171,7 +193,8 @@ examples:
   reshard-planner draw plan.reshard -o tree.svg --tensor w --tree 3
   reshard-planner draw plan.reshard -o rank.dot --rank 8
   reshard-planner draw plan.reshard -o layouts.svg --picture layouts --tensor w
-  reshard-planner draw plan.reshard -o pipeline.svg --picture pipeline --predicted
+  reshard-planner draw spec.yaml -o direct.svg --strategy direct
+  reshard-planner draw plan.reshard -o pipeline.svg --picture pipeline --predicted --measured profile.json
 """,
     add_arguments,
     run,

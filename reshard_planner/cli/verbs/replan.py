@@ -7,7 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reshard_planner.cli.output import end_progress, plan_summary, print_json, print_text, terminal_progress
+from reshard_planner.cli.output import (
+    check_output,
+    end_progress,
+    plan_summary,
+    print_json,
+    print_text,
+    terminal_progress,
+)
 from reshard_planner.cli.verb import Verb
 from reshard_planner.errors import InputError
 from reshard_planner.intset import parse_ints
@@ -49,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--without: {error}") from None
     path, output = arguments.plan, arguments.output
     given = Plan.load(path) if is_plan(path) else ReshardSpec.load(path)
-    if output is not None and output.exists() and output.samefile(path):
-        raise InputError(f"--output {output} is the plan itself; expected another file")
+    check_output("--output", output, path)
     progress = terminal_progress()
     begin = time.perf_counter()
     try:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from math import inf
 from pathlib import Path
 
+from reshard_planner.cli.each import Predictor, plan_each
 from reshard_planner.cli.inputs import add_strategy, load_or_compile
-from reshard_planner.cli.limit import TimeLimit
+from reshard_planner.cli.limit import add_limit, read_limit
 from reshard_planner.cli.output import check_output, end_progress, print_json, print_text, terminal_progress
 from reshard_planner.cli.verb import Verb
-from reshard_planner.compiler import compile as compile_spec
+from reshard_planner.compiler import outline
 from reshard_planner.errors import InputError, UnsupportedError
 from reshard_planner.ir.file import write_atomically
 from reshard_planner.ir.plan import Plan
+from reshard_planner.ir.traceread import measured_timeline
 from reshard_planner.progress import Progress
 from reshard_planner.render.report import Alternative, report_html
 from reshard_planner.render.text import format_nbytes
@@ -26,7 +27,9 @@ SUFFIXES = (".html", ".htm")
 DEFAULT_LIMIT_S = 60.0
 
 FEW_MESSAGES = 20_000
-"""Messages up to which runs are predicted without being asked for: that takes a few seconds."""
+"""Messages of a plan up to which its run is predicted, and every other strategy planned, without being asked
+for: that takes a few seconds. Beside larger ones the others are only routed, since plans of baselines for
+whole models take minutes and gigabytes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,19 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-baselines", action="store_true", help="leave out the comparison with every other strategy"
     )
-    parser.add_argument(
-        "--limit",
-        metavar="S",
-        type=float,
-        default=DEFAULT_LIMIT_S,
-        help="give another strategy, or the prediction of its run, up after this many seconds; looked at"
-        f" between stages (default {DEFAULT_LIMIT_S:.0f})",
+    add_limit(parser, "another strategy, or the prediction of its run,", DEFAULT_LIMIT_S)
+    asked = parser.add_mutually_exclusive_group()
+    asked.add_argument(
+        "--simulate",
+        action="store_const",
+        const=True,
+        help="plan every other strategy, and predict all runs message by message, however large the plans are"
+        f" (default: only plans of up to {FEW_MESSAGES:,} messages, since it takes minutes for whole models)",
+    )
+    asked.add_argument(
+        "--no-simulate",
+        dest="simulate",
+        action="store_const",
+        const=False,
+        help="predict no run; times are those of schedules, or of busiest ports for large plans",
     )
     parser.add_argument(
-        "--simulate",
-        action=argparse.BooleanOptionalAction,
-        help="predict runs message by message; without, times are those of the schedule (default: only for"
-        f" plans of up to {FEW_MESSAGES:,} messages, since it takes minutes for whole models)",
+        "--measured",
+        metavar="TRACE",
+        type=Path,
+        help="beside it, the timeline of a run of this plan, as 'reshard-executors run --profile' wrote it",
     )
     add_strategy(parser)
 
@@ -65,32 +76,44 @@ def run(arguments: argparse.Namespace) -> int:
             f"cannot write the report to {output}: its suffix is {output.suffix!r}; expected"
             f" {' or '.join(SUFFIXES)}"
         )
-    if not arguments.limit > 0:
-        raise InputError(f"--limit is {arguments.limit}; expected a number of seconds above 0")
+    limit_s = read_limit(arguments)
     check_output("--output", output, arguments.plan)
+    if arguments.measured is not None:
+        check_output("--output", output, arguments.measured)
     plan = load_or_compile(arguments.plan, arguments.strategy)
-    simulated = arguments.simulate
-    if simulated is None:
-        simulated = plan.certificate.schedule.messages <= FEW_MESSAGES
+    measured = None if arguments.measured is None else measured_timeline(arguments.measured, plan)
+    few = plan.certificate.schedule.messages <= FEW_MESSAGES
+    simulated: bool = few if arguments.simulate is None else arguments.simulate
+    others: list[Alternative] | None = None
     try:
         found = _predict(plan, terminal_progress()) if simulated else None
-        others = None if arguments.no_baselines else _others(plan, arguments.limit, simulated=simulated)
+        if not arguments.no_baselines:
+            if few or simulated:
+                predictor = (_predict if arguments.simulate else _predict_few) if simulated else None
+                others = _planned(plan, limit_s, predictor)
+            else:
+                terminal_progress()("routes of other strategies")
+                others = _routed(plan)
         terminal_progress()("page")
-        page = report_html(plan, alternatives=others, prediction=found, name=arguments.plan.name).encode()
+        page = report_html(
+            plan, alternatives=others, prediction=found, measured=measured, name=arguments.plan.name
+        )
     finally:
         end_progress()
-    write_atomically(output, page)
+    data = page.encode()
+    write_atomically(output, data)
     if arguments.json:
         print_json(
             {
                 "file": str(output),
-                "nbytes": len(page),
+                "nbytes": len(data),
                 "simulated": simulated,
+                "measured": None if arguments.measured is None else str(arguments.measured),
                 "strategies": None if others is None else [each.strategy for each in others],
             }
         )
     else:
-        print_text(f"wrote {output}, {format_nbytes(len(page))}")
+        print_text(f"wrote {output}, {format_nbytes(len(data))}")
     return 0
 
 
@@ -99,25 +122,40 @@ def _predict(plan: Plan, progress: Progress) -> Prediction:
     return predict(plan, phases=phases_by_strategy(plan.spec), progress=progress)
 
 
-def _others(plan: Plan, limit_s: float, *, simulated: bool) -> list[Alternative]:
-    """The same spec by every other strategy, each in its time."""
+def _predict_few(plan: Plan, progress: Progress) -> Prediction:
+    """The same, of a plan that is not large."""
+    messages = plan.certificate.schedule.messages
+    if messages > FEW_MESSAGES:
+        raise UnsupportedError(
+            f"its {messages:,} messages are more than {FEW_MESSAGES:,}; report --simulate predicts them"
+        )
+    return _predict(plan, progress)
+
+
+def _routed(plan: Plan) -> list[Alternative]:
+    """The same spec by every other strategy, as figures of routes alone."""
+    return [
+        Alternative.without(name, str(found))
+        if isinstance(found, UnsupportedError)
+        else Alternative.routed(name, found)
+        for name, found in outline(plan.spec, _other_strategies(plan))
+    ]
+
+
+def _other_strategies(plan: Plan) -> list[str]:
+    return [name for name in STRATEGIES if name != plan.spec.options.strategy]
+
+
+def _planned(plan: Plan, limit_s: float, predictor: Predictor | None) -> list[Alternative]:
+    """The same spec planned by every other strategy, as figures: one plan is held at a time."""
     found = []
-    for name, strategy in STRATEGIES.items():
-        if name == plan.spec.options.strategy:
-            continue
-        try:
-            # that of least payload is the one to compare with, however long it takes
-            other = compile_spec(plan.spec, name, TimeLimit(name, inf if strategy.claims_least else limit_s))
-        except UnsupportedError as error:
-            found.append(Alternative.without(name, str(error)))
-            continue
-        elapsed_s, note = None, ""
-        if simulated:
-            try:
-                elapsed_s = _predict(other, TimeLimit(name, limit_s)).elapsed_s
-            except UnsupportedError as error:
-                note = f"not predicted: {error}"
-        found.append(Alternative.of(other, elapsed_s, note))
+    for each in plan_each(plan.spec, _other_strategies(plan), limit_s, predictor):
+        if each.plan is None:
+            found.append(Alternative.without(each.strategy, each.reason))
+        else:
+            elapsed_s = None if each.run is None else each.run.elapsed_s
+            note = f"not predicted: {each.reason}" if each.reason else ""
+            found.append(Alternative.of(each.plan, elapsed_s, note))
     return found
 
 
@@ -127,14 +165,17 @@ VERB = Verb(
     """\
 Write one HTML page that needs no network: the certificate in plain words, payload and time beside every
 other strategy, the load of every port, layouts, transfers, a timeline, and a table of all tensors. The spec
-is compiled with every other strategy for it; --no-baselines leaves that out. Large plans are not predicted
-unless --simulate asks for it: their times are those of the schedule, which the page says.""",
+is compiled with every other strategy for it; --no-baselines leaves that out. Unless --simulate asks for it,
+large plans are not predicted, and other strategies are only routed beside them: the timeline then is that of
+the schedule, and the times compared are those of the busiest ports, which the page says. --measured shows a
+run that executors recorded beside it.""",
     """\
 examples:
   reshard-planner report plan.reshard -o plan.html
   reshard-planner report spec.yaml -o plan.html --no-baselines
   reshard-planner report qwen3.reshard -o qwen3.html --limit 30
   reshard-planner report qwen3.reshard -o qwen3.html --no-baselines --simulate
+  reshard-planner report plan.reshard -o plan.html --measured trace.json
 """,
     add_arguments,
     run,

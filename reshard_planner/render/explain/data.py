@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.render.explain.facts import ClassFacts, Facts
-from reshard_planner.render.explain.moves import UNNEEDED, Moves, number_rows
-from reshard_planner.render.explain.rank import Exchanged, rank_facts
-from reshard_planner.transfer import Medium, Role
+from reshard_planner.render.explain.moves import UNNEEDED, ClassMoves, number_rows
+from reshard_planner.render.explain.rank import Exchanged, tell_rank
+from reshard_planner.render.kinds import medium_name, role_name
+from reshard_planner.transfer import Medium
 
 
 def explain_data(facts: Facts, rank: int | None = None) -> dict[str, Any]:
-    """What :func:`reshard_planner.render.explain.explain` says, complete and as data.
+    """What :func:`reshard_planner.render.explain.sentences.explain` says, complete and as data.
 
     Args:
         facts: about the tensor.
@@ -52,6 +53,8 @@ def explain_data(facts: Facts, rank: int | None = None) -> dict[str, Any]:
         "busiest_nic": asdict(claims.busiest_nic),
         "busiest_nvlink": asdict(claims.busiest_nvlink),
     }
+    if plan.spec.topology.pods:
+        data["busiest_uplink"] = asdict(claims.busiest_uplink)
     if rank is None:
         data["classes"] = [_class(facts, facts.class_facts(number)) for number in facts.order]
         data["unneeded"] = _moves(facts.unneeded())
@@ -94,16 +97,16 @@ def _nics(facts: Facts, groups: Sequence[int], busy: NDArray[np.float64]) -> dic
     return {facts.ports.nic_name[group]: float(busy[group]) for group in groups}
 
 
-def _moves(moves: Moves) -> list[dict[str, Any]]:
-    """Moves, one entry for each kind, with all pairs of ranks as ``[src, dst, nbytes]``."""
+def _moves(moves: ClassMoves) -> list[dict[str, Any]]:
+    """Moves of a class, one entry for each kind, with all pairs of ranks as ``[src, dst, nbytes]``."""
     number, sample = number_rows([moves.medium, moves.role, moves.forwarded, moves.scratch])
     found = []
     for kind, at in enumerate(sample.tolist()):
         mine = moves.select(number == kind)
         found.append(
             {
-                "medium": medium_label(int(moves.medium[at])),
-                "role": role_label(int(moves.role[at])),
+                "medium": medium_name(int(moves.medium[at])),
+                "role": role_name(int(moves.role[at])),
                 "forwarded": bool(moves.forwarded[at]),
                 "scratch": bool(moves.scratch[at]),
                 "nbytes": int(mine.nbytes.sum()),
@@ -115,7 +118,7 @@ def _moves(moves: Moves) -> list[dict[str, Any]]:
 
 
 def _rank(facts: Facts, rank: int) -> dict[str, Any]:
-    entry = rank_facts(facts, rank)
+    entry = tell_rank(facts, rank)
     group = int(facts.ports.nic_group[rank])
     sizes = facts.atoms.nbytes
     return {
@@ -127,7 +130,7 @@ def _rank(facts: Facts, rank: int) -> dict[str, Any]:
         if group < 0
         else {"out": float(facts.nics.out[group]), "in": float(facts.nics.into[group])},
         "held_classes": list(entry.held),
-        "held_nbytes": sum(sizes[number] for number in entry.held),
+        "held_nbytes": entry.held_nbytes,
         "needed_classes": list(entry.needed),
         "needed_nbytes": sum(sizes[number] for number in entry.needed),
         "passing_nbytes": entry.passing_nbytes,
@@ -140,8 +143,8 @@ def _rank(facts: Facts, rank: int) -> dict[str, Any]:
 def _exchanged(each: Exchanged) -> dict[str, Any]:
     return {
         "peer": each.peer,
-        "medium": medium_label(each.medium),
-        "role": role_label(each.role),
+        "medium": medium_name(each.medium),
+        "role": role_name(each.role),
         "forwarded": each.forwarded,
         "scratch": each.scratch,
         "nbytes": each.nbytes,
@@ -150,13 +153,3 @@ def _exchanged(each: Exchanged) -> dict[str, Any]:
         "classes": [number for number in each.classes if number != UNNEEDED],
         "unneeded": UNNEEDED in each.classes,
     }
-
-
-def medium_label(medium: int) -> str:
-    """Name of a medium, or its number in a broken plan."""
-    return Medium(medium).label if medium in set(Medium) else f"medium{medium}"
-
-
-def role_label(role: int) -> str:
-    """Name of a role, likewise."""
-    return Role(role).label if role in set(Role) else f"role{role}"

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshard_planner.atoms import Atoms, Ranks, find_atoms
-from reshard_planner.bounds import CUT_KINDS, Needs, evaluate
+from reshard_planner.bounds import Needs, evaluate
 from reshard_planner.capacities import Capacities
 from reshard_planner.demand import Demand, Geometry, Member, find_demands
-from reshard_planner.errors import InputError
 from reshard_planner.ir.ops import Ops
 from reshard_planner.ir.plan import Plan
-from reshard_planner.render.explain.moves import UNNEEDED, Moves, Parts, find_parts, sum_moves
-from reshard_planner.render.explain.names import find_tensor
-from reshard_planner.render.explain.nics import NicLoads
+from reshard_planner.render.binding import cut_kind
+from reshard_planner.render.explain.moves import UNNEEDED, ClassMoves, Overlaps, find_overlaps, sum_moves
+from reshard_planner.render.explain.nics import NicShares
+from reshard_planner.render.names import find_tensor
 from reshard_planner.spec import TensorSpec
 from reshard_planner.topology import Ports
 from reshard_planner.transfer import Medium
@@ -77,7 +77,7 @@ class ClassFacts:
     holder_domains: tuple[int, ...]
     needing_domains: tuple[int, ...]
     needing_pods: tuple[int, ...]
-    moves: Moves
+    moves: ClassMoves
     excess: Excess
     proxies: Ranks
     injecting: tuple[int, ...]
@@ -116,14 +116,14 @@ class Facts:
         self.ops: Ops = plan.ops(tensors=[self.position])
         named = {*plan.spec.ranks, *np.unique(self.ops.src).tolist(), *np.unique(self.ops.dst).tolist()}
         self.ports: Ports = Ports.of(plan.spec.topology, named)
-        self.parts: Parts = find_parts(self.tensor, self.atoms, self.ops)
-        self.moves: Moves = sum_moves(self.ops, self.parts)
+        self.overlaps: Overlaps = find_overlaps(self.tensor, self.atoms, self.ops)
+        self.moves: ClassMoves = sum_moves(self.ops, self.overlaps)
         self._capacities = Capacities(self.ports, plan.spec.ranks)
 
     @cached_property
-    def nics(self) -> NicLoads:
+    def nics(self) -> NicShares:
         """How busy the NICs of the whole plan are."""
-        return NicLoads.of(self.plan, self.ports)
+        return NicShares.of(self.plan, self.ports)
 
     @cached_property
     def order(self) -> list[int]:
@@ -158,12 +158,16 @@ class Facts:
             chosen &= np.isin(self.moves.klass, classes)
         return int(self.moves.nbytes[chosen].sum())
 
+    def rail_nbytes(self) -> int:
+        """Bytes of the tensor over the network between ranks of one rail."""
+        src, dst = self.ports.rails[self.moves.src], self.ports.rails[self.moves.dst]
+        same = (self.moves.medium == Medium.NETWORK) & (src >= 0) & (src == dst)
+        return int(self.moves.nbytes[same].sum())
+
     def cut_nbytes(self, number: int | None = None) -> int:
         """What the tensor, or one class, adds to the bytes of the binding cut of the whole plan."""
         claim = self.plan.certificate.bound
-        kind = next((known for known in CUT_KINDS if known == claim.term), None)
-        if kind is None:
-            raise InputError(f"the plan's bound has the term {claim.term!r}; expected one that is known")
+        kind = cut_kind(claim)
         chosen = list(self.demands.values()) if number is None else [self.demands[number]]
         needs = Needs(chosen, self._capacities)
         return evaluate(kind, claim.cut_members, needs, self._capacities, claim.cut_weights).nbytes
@@ -202,7 +206,7 @@ class Facts:
         first, last = np.searchsorted(self.atoms.class_of, (number, number + 1)).tolist()
         return np.stack([self.atoms.lo[first:last], self.atoms.hi[first:last]], axis=1)
 
-    def unneeded(self) -> Moves:
+    def unneeded(self) -> ClassMoves:
         """What moves of bytes that nobody needs."""
         return self.moves.of_class(UNNEEDED)
 
@@ -216,7 +220,7 @@ class Facts:
         need = {pod_of.get(domain) for domain in demand.needing_domains}
         return tuple(sorted(pod for pod in need - have if pod is not None))
 
-    def _excess(self, demand: Demand, moves: Moves) -> Excess:
+    def _excess(self, demand: Demand, moves: ClassMoves) -> Excess:
         network = moves.select(moves.medium == Medium.NETWORK)
         src, dst = self.ports.domain[network.src], self.ports.domain[network.dst]
         entering = np.where(src == dst, 0, network.nbytes)

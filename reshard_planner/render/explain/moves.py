@@ -21,15 +21,15 @@ UNNEEDED = -1
 """Class of the bytes that nobody needs; some baselines move them all the same."""
 
 BLOCK_CELLS = 2**20
-"""Parts of boxes that are looked at together."""
+"""Overlaps of boxes that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
-    """Operations cut at the bounds of classes: one row for each operation and class of which it moves bytes.
+class Overlaps:
+    """Operations cut at the bounds of classes: an entry for each operation and class that it moves.
 
     Attributes:
-        op: position of the operation, ascending, int64 of shape (parts,).
+        op: position of the operation, ascending, int64 of shape (overlaps,).
         klass: number of the class, :data:`UNNEEDED` for bytes that nobody needs, likewise.
         nbytes: bytes of that class that the operation moves, likewise.
     """
@@ -43,11 +43,11 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moves:
+class ClassMoves:
     """Bytes of a class from one rank to another, summed over pieces and units.
 
-    Sorted by (klass, medium, role, forwarded, scratch, src, dst), which no two rows share; all int64 of shape
-    (moves,).
+    Sorted by (klass, medium, role, forwarded, scratch, src, dst), which no two entries share; all int64 of
+    shape (moves,).
 
     Attributes:
         klass: number of the class, :data:`UNNEEDED` for bytes that nobody needs.
@@ -81,9 +81,9 @@ class Moves:
     def __len__(self) -> int:
         return len(self.klass)
 
-    def select(self, at: NDArray[np.bool_] | Ints | slice) -> Moves:
-        """The rows at a mask, at positions or in a range."""
-        return Moves(
+    def select(self, at: NDArray[np.bool_] | Ints | slice) -> ClassMoves:
+        """The entries at a mask, at positions or in a range."""
+        return ClassMoves(
             self.klass[at],
             self.medium[at],
             self.role[at],
@@ -97,19 +97,19 @@ class Moves:
             self.last[at],
         )
 
-    def of_class(self, number: int) -> Moves:
-        """The rows of one class."""
+    def of_class(self, number: int) -> ClassMoves:
+        """The entries of one class."""
         first, last = np.searchsorted(self.klass, (number, number + 1)).tolist()
         return self.select(slice(first, last))
 
 
-def find_parts(tensor: TensorSpec, atoms: Atoms, ops: Ops) -> Parts:
+def find_overlaps(tensor: TensorSpec, atoms: Atoms, ops: Ops) -> Overlaps:
     """Cut the operations of one tensor at the bounds of its classes.
 
     Equal boxes are cut once; each costs as much as it has atoms.
     """
     if not len(ops):
-        return Parts(ops.op, ops.op, ops.op)
+        return Overlaps(ops.op, ops.op, ops.op)
     dims = len(tensor.shape)
     cuts = cuts_of(tensor.tilings("src") + tensor.tilings("dst"), tensor.shape)
     extents = [max(0, len(cut) - 1) for cut in cuts]
@@ -129,7 +129,7 @@ def find_parts(tensor: TensorSpec, atoms: Atoms, ops: Ops) -> Parts:
     op = np.repeat(np.arange(len(ops)), count)
     starts = np.cumsum(count) - count
     at = first[op] + np.arange(len(op)) - starts[op]
-    return Parts(op, klass[at], volume[at] * tensor.bits // 8)
+    return Overlaps(op, klass[at], volume[at] * tensor.bits // 8)
 
 
 def _cut_boxes(
@@ -180,11 +180,11 @@ def number_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     return number, first.astype(np.int64)
 
 
-def sum_moves(ops: Ops, parts: Parts) -> Moves:
+def sum_moves(ops: Ops, overlaps: Overlaps) -> ClassMoves:
     """Add up what moves between two ranks."""
-    op = parts.op
+    op = overlaps.op
     keys = [
-        parts.klass,
+        overlaps.klass,
         ops.medium[op],
         ops.role[op],
         (ops.parent[op] >= 0).astype(np.int64),
@@ -194,10 +194,10 @@ def sum_moves(ops: Ops, parts: Parts) -> Moves:
     ]
     number, sample = number_rows(keys)
     nbytes = np.zeros(len(sample), dtype=np.int64)
-    np.add.at(nbytes, number, parts.nbytes)
+    np.add.at(nbytes, number, overlaps.nbytes)
     first = np.full(len(sample), np.iinfo(np.int64).max)
     np.minimum.at(first, number, ops.slot[op])
     last = np.zeros(len(sample), dtype=np.int64)
     np.maximum.at(last, number, ops.slot[op])
     operations = np.bincount(number, minlength=len(sample)).astype(np.int64)
-    return Moves(*[*(column[sample] for column in keys), nbytes, operations, first, last])
+    return ClassMoves(*[*(column[sample] for column in keys), nbytes, operations, first, last])

@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NicLoads:
+class NicShares:
     """How busy the NICs of a plan are, as times at datasheet rates over that of the busiest of them.
 
     Attributes:
@@ -34,7 +34,7 @@ class NicLoads:
         freeze_columns(self)
 
     @classmethod
-    def of(cls, plan: Plan, ports: Ports) -> NicLoads:
+    def of(cls, plan: Plan, ports: Ports) -> NicShares:
         """The loads of a whole plan.
 
         Args:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.layout.tiling import cuts_of
 from reshard_planner.render.explain.facts import Facts
 from reshard_planner.render.explain.moves import UNNEEDED
-from reshard_planner.render.explain.names import check_rank
+from reshard_planner.render.names import check_rank
+from reshard_planner.spec import TensorSpec
 
 Ints = NDArray[np.int64]
 
@@ -42,12 +44,13 @@ class Exchanged:
 
 
 @dataclass(frozen=True, slots=True)
-class RankFacts:
+class RankStory:
     """What one rank has to do with the tensor.
 
     Attributes:
         rank: the rank.
         held: classes that it has before, ascending.
+        held_nbytes: bytes that it has before, those that nobody needs among them.
         needed: classes that it must have after, ascending.
         received: what it gets from others, most bytes first.
         sent: what it sends to others, likewise.
@@ -57,6 +60,7 @@ class RankFacts:
 
     rank: int
     held: tuple[int, ...]
+    held_nbytes: int
     needed: tuple[int, ...]
     received: tuple[Exchanged, ...]
     sent: tuple[Exchanged, ...]
@@ -64,7 +68,7 @@ class RankFacts:
     passing_nbytes: int
 
 
-def rank_facts(facts: Facts, rank: int) -> RankFacts:
+def tell_rank(facts: Facts, rank: int) -> RankStory:
     """What one rank has to do with the tensor.
 
     Raises:
@@ -75,21 +79,38 @@ def rank_facts(facts: Facts, rank: int) -> RankFacts:
     held = tuple(n for n, ranks in enumerate(atoms.holders) if rank in ranks and atoms.nbytes[n])
     needed = tuple(n for n, ranks in enumerate(atoms.needers) if rank in ranks and atoms.nbytes[n])
     inward, outward = ops.dst == rank, ops.src == rank
-    parts = facts.parts
-    passing = inward[parts.op] & ~outward[parts.op] & ~np.isin(parts.klass, (*held, *needed, UNNEEDED))
-    return RankFacts(
+    overlaps = facts.overlaps
+    strange = ~np.isin(overlaps.klass, (*held, *needed, UNNEEDED))
+    passing = inward[overlaps.op] & ~outward[overlaps.op] & strange
+    return RankStory(
         rank,
         held,
+        _held_nbytes(facts.tensor, rank),
         needed,
         _exchanged(facts, inward & ~outward, ops.src),
         _exchanged(facts, outward & ~inward, ops.dst),
         _exchanged(facts, inward & outward, ops.dst),
-        int(parts.nbytes[passing].sum()),
+        int(overlaps.nbytes[passing].sum()),
     )
 
 
+def _held_nbytes(tensor: TensorSpec, rank: int) -> int:
+    """Bytes of a tensor that a rank has before, each counted once."""
+    tilings = [tiling for tiling in tensor.tilings("src") if rank in tiling.ranks]
+    cuts = cuts_of(tilings, tensor.shape)
+    held = np.zeros([max(0, len(cut) - 1) for cut in cuts], dtype=np.bool_)
+    for tiling in tilings:
+        for box, _ in tiling.joined(rank):
+            bounds = (np.searchsorted(cut, (a, b)) for cut, a, b in zip(cuts, box.lo, box.hi, strict=True))
+            held[tuple(slice(int(a), int(b)) for a, b in bounds)] = True
+    volumes = np.ones((), dtype=np.int64)
+    for cut in cuts:
+        volumes = np.multiply.outer(volumes, np.diff(cut))
+    return int(volumes[held].sum()) * tensor.bits // 8
+
+
 def _exchanged(facts: Facts, chosen: NDArray[np.bool_], peers: Ints) -> tuple[Exchanged, ...]:
-    ops, parts = facts.ops, facts.parts
+    ops, overlaps = facts.ops, facts.overlaps
     together: dict[tuple[int, ...], list[int]] = {}
     for at in np.flatnonzero(chosen).tolist():
         key = (
@@ -101,12 +122,12 @@ def _exchanged(facts: Facts, chosen: NDArray[np.bool_], peers: Ints) -> tuple[Ex
         )
         together.setdefault(key, []).append(at)
     found = []
-    for (peer, medium, role, forwarded, scratch), rows in together.items():
-        first, last = np.searchsorted(parts.op, rows), np.searchsorted(parts.op, rows, side="right")
+    for (peer, medium, role, forwarded, scratch), mine in together.items():
+        first, last = np.searchsorted(overlaps.op, mine), np.searchsorted(overlaps.op, mine, side="right")
         classes = np.unique(
-            np.concatenate([parts.klass[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)])
+            np.concatenate([overlaps.klass[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)])
         )
-        slots = np.unique(ops.slot[rows])
+        slots = np.unique(ops.slot[mine])
         found.append(
             Exchanged(
                 peer,
@@ -114,8 +135,8 @@ def _exchanged(facts: Facts, chosen: NDArray[np.bool_], peers: Ints) -> tuple[Ex
                 role,
                 bool(forwarded),
                 bool(scratch),
-                int(ops.nbytes[rows].sum()),
-                len(rows),
+                int(ops.nbytes[mine].sum()),
+                len(mine),
                 tuple(slots.tolist()),
                 tuple(classes.tolist()),
             )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reshard_planner.render.explain.cut import binding_sentences
-from reshard_planner.render.explain.data import medium_label, role_label
 from reshard_planner.render.explain.facts import Facts
 from reshard_planner.render.explain.moves import UNNEEDED
-from reshard_planner.render.explain.rank import Exchanged, RankFacts
+from reshard_planner.render.explain.rank import Exchanged, RankStory
 from reshard_planner.render.explain.words import domains_text, ranks_text, slots_text
+from reshard_planner.render.kinds import medium_name, role_name
 from reshard_planner.render.text import format_count, format_nbytes, format_ranks
 from reshard_planner.transfer import Medium
 
@@ -22,7 +22,7 @@ MAX_CLASSES = 4
 _MEDIA = {Medium.NETWORK: "the network", Medium.NVLINK: "NVLink"}
 
 
-def rank_paragraphs(facts: Facts, about: RankFacts) -> Iterator[tuple[str, list[str]]]:
+def rank_paragraphs(facts: Facts, about: RankStory) -> Iterator[tuple[str, list[str]]]:
     """Titles and sentences about one rank."""
     yield f"Rank {about.rank}", list(_identity(facts, about))
     if about.needed:
@@ -39,7 +39,7 @@ def rank_paragraphs(facts: Facts, about: RankFacts) -> Iterator[tuple[str, list[
         yield "What binds the plan", binding_sentences(facts)
 
 
-def _identity(facts: Facts, about: RankFacts) -> Iterator[str]:
+def _identity(facts: Facts, about: RankStory) -> Iterator[str]:
     rank, ports = about.rank, facts.ports
     gpu, group = facts.plan.spec.topology.gpu_of(rank), int(ports.nic_group[rank])
     nic = f"with {ports.nic_name[group]}" if group >= 0 else "without a NIC"
@@ -49,11 +49,10 @@ def _identity(facts: Facts, about: RankFacts) -> Iterator[str]:
         sum(sizes[number] for number in chosen)
         for chosen in (about.held, about.needed, {*about.held} & {*about.needed})
     )
-    held = f"held {format_nbytes(before)} before, {_classes(about.held)}" if before else "held none before"
     needs = (
         f"must have {format_nbytes(after)} after, {_classes(about.needed)}" if after else "needs none after"
     )
-    yield f"It {held}, and {needs}." + (
+    yield f"It {_held(about, before)}, and {needs}." + (
         f" It keeps {format_nbytes(both)} of them: it holds these already." if both else ""
     )
     if not (about.received or about.sent or about.copied):
@@ -71,17 +70,29 @@ def _identity(facts: Facts, about: RankFacts) -> Iterator[str]:
         )
 
 
+def _held(about: RankStory, wanted: int) -> str:
+    """What the rank had before, of which ``wanted`` bytes are of classes."""
+    spare = about.held_nbytes - wanted
+    if not about.held_nbytes:
+        return "held none before"
+    held = f"held {format_nbytes(about.held_nbytes)} before"
+    if not wanted:
+        return f"{held}, which nobody needs"
+    rest = f" and {format_nbytes(spare)} that nobody needs" if spare else ""
+    return f"{held}, {_classes(about.held)}{rest}"
+
+
 def _classes(numbers: Sequence[int]) -> str:
     return f"class {numbers[0]}" if len(numbers) == 1 else f"classes {format_ranks(numbers, 40)}"
 
 
-def _reasons(facts: Facts, about: RankFacts) -> Iterator[str]:
+def _reasons(facts: Facts, about: RankStory) -> Iterator[str]:
     """Of the largest classes that the rank needs: where they were, and so over what they come."""
     domain = int(facts.ports.domain[about.rank])
     largest = sorted(about.needed, key=lambda number: (-facts.atoms.nbytes[number], number))
     for number in largest[:MAX_CLASSES]:
         demand = facts.demands[number]
-        held = f"{ranks_text(demand.holders)} of {domains_text(demand.holder_domains)}".rstrip(",")
+        held = f"{ranks_text(demand.holders)} of {domains_text(demand.holder_domains)}"
         if about.rank in demand.holders:
             why = ", this rank among them, so that it stays"
         elif domain in demand.holder_domains:
@@ -101,7 +112,7 @@ def _reasons(facts: Facts, about: RankFacts) -> Iterator[str]:
 
 def _lines(exchanged: Sequence[Exchanged], word: str) -> Iterator[str]:
     for each in exchanged[:MAX_PEERS]:
-        when = f"{role_label(each.role)}, {slots_text(each.slots)}, {_of(each)}"
+        when = f"{role_name(each.role)}, {slots_text(each.slots)}, {_of(each)}"
         yield f"{format_nbytes(each.nbytes)} {_way(each, word)} ({when})."
     rest = exchanged[MAX_PEERS:]
     if rest:
@@ -112,14 +123,15 @@ def _lines(exchanged: Sequence[Exchanged], word: str) -> Iterator[str]:
 
 
 def _way(each: Exchanged, word: str) -> str:
-    aside = ", kept aside" if each.scratch else ""
+    aside = ", which keeps them aside" if each.scratch else ""
     before = "that came in before, " if each.forwarded else ""
     if each.medium == Medium.LOCAL:
-        return f"{'that came in before' if each.forwarded else 'from its own buffer before'}{aside}"
-    medium = _MEDIA.get(Medium(each.medium)) if each.medium in set(Medium) else medium_label(each.medium)
+        return "that came in before, into place" if each.forwarded else "from its old buffer to its new one"
+    medium = _MEDIA.get(Medium(each.medium)) if each.medium in set(Medium) else medium_name(each.medium)
     if word == "to":
         return f"{before}over {medium} to rank {each.peer}{aside}"
     had = "took them in" if each.forwarded else "held them"
+    aside = ", to be kept aside" if each.scratch else ""
     return f"over {medium} from rank {each.peer}, which {had} before{aside}"
 
 

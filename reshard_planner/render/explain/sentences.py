@@ -14,8 +14,9 @@ import numpy as np
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.explain.cut import binding_sentences
 from reshard_planner.render.explain.facts import ClassFacts, Facts
-from reshard_planner.render.explain.rank import rank_facts
+from reshard_planner.render.explain.rank import tell_rank
 from reshard_planner.render.explain.rank_words import rank_paragraphs
+from reshard_planner.render.explain.relays import relay_sentences
 from reshard_planner.render.explain.words import (
     domains_text,
     nic_sentences,
@@ -23,8 +24,10 @@ from reshard_planner.render.explain.words import (
     sentence,
     way_sentences,
 )
+from reshard_planner.render.storing import storing_ranks
 from reshard_planner.render.text import format_nbytes, format_ranks, format_shape, plain
 from reshard_planner.routing import STRATEGIES
+from reshard_planner.spec.values import Side
 from reshard_planner.transfer import Medium
 
 MAX_CLASSES = 4
@@ -32,6 +35,8 @@ MAX_CLASSES = 4
 
 WIDTH = 100
 """Characters of a line."""
+
+_SIDES: tuple[tuple[str, Side], ...] = (("Held before by", "src"), ("Needed after by", "dst"))
 
 _UNIT = re.compile(r"(?<=\d) (?=%|[kKMGTPE]?i?B\b|[mµn]?s\b)")
 """The space between a number and its unit."""
@@ -66,7 +71,7 @@ def explain_text(facts: Facts, rank: int | None = None) -> str:
     if rank is None:
         paragraphs = list(_paragraphs(facts))
     else:
-        about = rank_facts(facts, rank)
+        about = tell_rank(facts, rank)
         paragraphs = [(_heading(facts), []), *rank_paragraphs(facts, about)]
     return "\n\n".join(_wrap(title, sentences) for title, sentences in paragraphs)
 
@@ -133,8 +138,8 @@ def _tensor_sentences(facts: Facts) -> Iterator[str]:
     if not facts.order:
         yield "Nobody needs any of it, so nothing has to move."
         return
-    for verb, sets in (("Held before by", facts.atoms.holders), ("Needed after by", facts.atoms.needers)):
-        members = sorted({rank for number in facts.order for rank in sets[number]})
+    for verb, side in _SIDES:
+        members = np.flatnonzero(storing_ranks([tensor], side, len(facts.ports.domain))).tolist()
         domains = np.unique(facts.ports.domain[members]).tolist()
         yield f"{verb} {ranks_text(members)} of {domains_text(domains)}".rstrip(",") + "."
     spare = tensor.nbytes - sum(facts.atoms.nbytes)
@@ -149,6 +154,13 @@ def _tensor_sentences(facts: Facts) -> Iterator[str]:
     yield f"Strategy {plain(name)}{summary}."
     moved = {medium: facts.moved(medium) for medium in Medium}
     yield f"In all, {_moved(moved, facts.least_nbytes)}."
+    if facts.plan.certificate.rail_nbytes is not None and moved[Medium.NETWORK]:
+        stay = facts.rail_nbytes()
+        yield (
+            f"Of the {format_nbytes(moved[Medium.NETWORK])} over the network"
+            f" {format_nbytes(stay) if stay else 'none'} stay on their rail: from one NIC to another of the"
+            " same leaf switch."
+        )
 
 
 def _moved(moved: Mapping[Medium, int], least: int) -> str:
@@ -198,17 +210,19 @@ def _class_sentences(facts: Facts, entry: ClassFacts) -> Iterator[str]:
     if moved or entry.least_nbytes:
         yield f"In this plan {_against(moved, entry.least_nbytes)}{_wasted(entry)}."
     yield from way_sentences(entry.moves)
+    yield from relay_sentences(facts, entry)
     between = np.flatnonzero(entry.moves.medium != Medium.LOCAL)
     if entry.proxies:
         verbs = ("needs", "helps") if len(entry.proxies) == 1 else ("need", "help")
         yield (
             f"{sentence(ranks_text(entry.proxies))} neither held nor {verbs[0]} it, and {verbs[1]} to"
-            " carry it."
+            f" carry it{_without_nic(facts, entry)}."
         )
     yield from nic_sentences(facts, entry)
     if facts.plan.certificate.bound.cut_nbytes and len(between):
         adds = format_nbytes(entry.cut_nbytes) if entry.cut_nbytes else "nothing"
-        yield f"It adds {adds} to the bytes that bind the plan."
+        total = format_nbytes(facts.plan.certificate.bound.cut_nbytes)
+        yield f"It makes up {adds} of the {total} that set T*."
 
 
 def _why(entry: ClassFacts, needing: Sequence[int]) -> Iterator[str]:
@@ -244,6 +258,15 @@ def _why(entry: ClassFacts, needing: Sequence[int]) -> Iterator[str]:
         pods = entry.needing_pods
         names = f"pod {pods[0]}, which lacks" if len(pods) == 1 else f"pods {format_ranks(pods)}, which lack"
         yield f"At least one of the copies must pass the uplink of {names} it."
+
+
+def _without_nic(facts: Facts, entry: ClassFacts) -> str:
+    """Those of a class that have no NIC, so that others lend theirs."""
+    taking_part = {*entry.moves.src.tolist(), *entry.moves.dst.tolist()} & {*entry.holders, *entry.needers}
+    bare = sorted(rank for rank in taking_part if facts.ports.nic_group[rank] < 0)
+    if not bare:
+        return ""
+    return f", as {ranks_text(bare)} {'has' if len(bare) == 1 else 'have'} no NIC"
 
 
 def _wasted(entry: ClassFacts) -> str:

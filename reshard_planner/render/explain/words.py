@@ -7,14 +7,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reshard_planner.render.explain.data import medium_label, role_label
 from reshard_planner.render.explain.facts import ClassFacts, Facts
-from reshard_planner.render.explain.moves import Moves, number_rows
+from reshard_planner.render.explain.moves import ClassMoves, number_rows
+from reshard_planner.render.kinds import medium_name, role_name
 from reshard_planner.render.text import format_nbytes, format_ranks
 from reshard_planner.transfer import Medium, Role
 
 MAX_PAIRS = 4
 """Pairs of ranks that are named one by one; of more, their number and the range of their bytes."""
+
+
+MAX_NICS = 3
+"""NICs that are named; of more, their number."""
 
 
 def sentence(text: str) -> str:
@@ -23,19 +27,20 @@ def sentence(text: str) -> str:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """``rank 3``, ``ranks 0-3`` or, where numbers are left out, ``128 ranks, 0-3,...,900``."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    shown = format_ranks(ranks)
-    return f"{len(ranks):,} ranks, {shown}," if "..." in shown else f"ranks {shown}"
+    """``rank 3``, ``ranks 0-3`` or, where numbers are left out, ``128 ranks (0-3,...,900)``."""
+    return _numbered("rank", ranks)
 
 
 def domains_text(domains: Sequence[int]) -> str:
     """``domain 3``, ``domains 0-3``, likewise."""
-    if len(domains) == 1:
-        return f"domain {domains[0]}"
-    shown = format_ranks(domains)
-    return f"{len(domains):,} domains, {shown}," if "..." in shown else f"domains {shown}"
+    return _numbered("domain", domains)
+
+
+def _numbered(noun: str, numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"{noun} {numbers[0]}"
+    shown = format_ranks(numbers)
+    return f"{len(numbers):,} {noun}s ({shown})" if "..." in shown else f"{noun}s {shown}"
 
 
 def slots_text(slots: Sequence[int]) -> str:
@@ -51,17 +56,25 @@ def nic_sentences(facts: Facts, entry: ClassFacts) -> Iterator[str]:
         for groups, one, many, shares in (
             (entry.injecting, "injects it", "inject it", out),
             (entry.relaying, "relays it", "relay it", out),
-            (entry.idle, "of a holder is left out", "of holders are left out", out),
             (entry.receiving, "takes it in", "take it in", into),
         )
         if groups
     ]
+    if entry.idle:
+        busy = out[list(entry.idle)]
+        load = f"busy to {percent_text(busy)} with other bytes" if busy.any() else "idle"
+        one = len(entry.idle) == 1
+        could = f"of {'a holder' if one else 'holders'} could have sent it too"
+        parts.append(f"{_nics(facts, entry.idle)} {could}, and {'is' if one else 'are'} {load}")
     if parts:
-        yield f"Of the load of the plan's busiest NIC: {'; '.join(parts)}."
+        yield (f"NICs, and how busy each is over the whole plan (the busiest: 100 %): {'; '.join(parts)}.")
 
 
 def _nics(facts: Facts, groups: Sequence[int]) -> str:
-    return facts.ports.nic_name[groups[0]] if len(groups) == 1 else f"{len(groups):,} NICs"
+    if len(groups) > MAX_NICS:
+        return f"{len(groups):,} NICs"
+    *others, last = (facts.ports.nic_name[group] for group in groups)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def percent_text(shares: NDArray[np.float64]) -> str:
@@ -70,7 +83,7 @@ def percent_text(shares: NDArray[np.float64]) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def way_sentences(moves: Moves) -> Iterator[str]:
+def way_sentences(moves: ClassMoves) -> Iterator[str]:
     """One sentence for each kind of move, in order of slots; copies within ranks last."""
     number, sample = number_rows([moves.medium, moves.role, moves.forwarded, moves.scratch])
     kinds = [moves.select(number == kind) for kind in range(len(sample))]
@@ -79,7 +92,7 @@ def way_sentences(moves: Moves) -> Iterator[str]:
         yield f"{sentence(_way(each))}."
 
 
-def _way(moves: Moves) -> str:
+def _way(moves: ClassMoves) -> str:
     senders, receivers = np.unique(moves.src).tolist(), np.unique(moves.dst).tolist()
     nbytes = format_nbytes(int(moves.nbytes.sum()))
     low, high = int(moves.first.min()), int(moves.last.max())
@@ -124,10 +137,10 @@ def way_text(medium: int, role: int, *, forwarded: bool, scratch: bool, one: boo
         case Medium.NVLINK, Role.HANDOFF:
             return f"hand{s} on {{nbytes}} that came in before, over NVLink,"
         case _:
-            return f"send{s} {{nbytes}} over {medium_label(medium)} ({role_label(role)})"
+            return f"send{s} {{nbytes}} over {medium_name(medium)} ({role_name(role)})"
 
 
-def _pairs(moves: Moves, senders: Sequence[int], receivers: Sequence[int], aside: str) -> str:
+def _pairs(moves: ClassMoves, senders: Sequence[int], receivers: Sequence[int], aside: str) -> str:
     """Who sends to whom: each pair while they are few, else their number and the range of their bytes."""
     pairs = list(zip(moves.src.tolist(), moves.dst.tolist(), moves.nbytes.tolist(), strict=True))
     if len(pairs) == 1:
@@ -137,15 +150,15 @@ def _pairs(moves: Moves, senders: Sequence[int], receivers: Sequence[int], aside
             f"{format_nbytes(nbytes)} {f'from rank {src} ' if len(senders) > 1 else ''}to rank {dst}"
             for src, dst, nbytes in pairs
         ]
-        return f" to {ranks_text(receivers)}{aside}: {', '.join(shown)}".replace(",:", ":")
+        return f" to {ranks_text(receivers)}{aside}: {', '.join(shown)}"
     each = _range(moves)
-    return f" to {ranks_text(receivers)}{aside}: {each} for each of {len(pairs):,} pairs".replace(",:", ":")
+    return f" to {ranks_text(receivers)}{aside}: {each} for each of {len(pairs):,} pairs"
 
 
-def _copies(moves: Moves) -> str:
+def _copies(moves: ClassMoves) -> str:
     return "" if len(moves) == 1 else f", {_range(moves)} each"
 
 
-def _range(moves: Moves) -> str:
+def _range(moves: ClassMoves) -> str:
     low, high = format_nbytes(int(moves.nbytes.min())), format_nbytes(int(moves.nbytes.max()))
     return low if low == high else f"{low} to {high}"

@@ -1,1 +1,1 @@
-"""The hop diagram: who sends what to whom over what, as graphviz DOT."""
+"""The picture of transfers: who sends what to whom over what, as graphviz DOT."""

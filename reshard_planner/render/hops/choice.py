@@ -11,6 +11,7 @@ from reshard_planner.atoms import Atoms, find_atoms
 from reshard_planner.box import Box
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
+from reshard_planner.render.names import check_rank, find_tensor
 from reshard_planner.render.text import format_count, format_nbytes, format_ranks, plain
 
 Ints = NDArray[np.int64]
@@ -29,6 +30,7 @@ class Choice:
         words: lines that say what was chosen besides the tensor.
         hints: lines that say how to look closer.
         one_tree: whether it is a single tree.
+        boxes: boxes of which alone bytes count, first indices and those past the last; None for all bytes.
     """
 
     tensors: tuple[int, ...] | None = None
@@ -39,6 +41,7 @@ class Choice:
     words: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     one_tree: bool = False
+    boxes: tuple[Ints, Ints] | None = None
 
 
 def choose(
@@ -55,42 +58,40 @@ def choose(
         plan: the plan.
         tensor: name of a tensor; all when None, or the only one where a class or a tree asks for one.
         rank: keep what this rank sends or receives.
-        klass: keep what brings bytes of this class of the tensor, numbered from 0 as
+        klass: keep the bytes of this class of the tensor, numbered from 0 as
             :func:`reshard_planner.atoms.find_atoms` does.
         tree: keep the tree that carries the piece of this number in the plan.
 
     Raises:
-        InputError: if the plan has no such tensor, rank, class or tree, or a class or tree is asked for
-            without saying of which tensor.
+        InputError: if the plan has no such tensor, rank, class or tree, a class or tree is asked for without
+            saying of which tensor, or the rank takes no part in the tree.
     """
     tensors = plan.spec.tensors
-    if rank is not None and rank not in plan.spec.ranks:
-        raise InputError(
-            f"--rank {rank} is no rank of the plan; expected one of {format_ranks(plan.spec.ranks, 60)}"
-        )
+    if rank is not None:
+        check_rank(plan.spec, rank)
     said = () if rank is None else (f"what rank {rank} sends or gets",)
-    if tensor is None and (klass is not None or tree is not None) and len(tensors) != 1:
-        option = "--class" if klass is not None else "--tree"
-        raise InputError(
-            f"{option} speaks of one tensor, and the plan has {len(tensors)}; expected --tensor T with it"
-        )
     if tensor is None and len(tensors) != 1:
-        return Choice(rank=rank, words=said)
-    at = 0 if tensor is None else tensors.index(plan.spec.tensor(tensor))
-    if klass is None and tree is None:
-        return Choice((at,), rank, words=said, hints=_tree_hint(_pieces_of(plan, at)))
+        if klass is None and tree is None:
+            return Choice(rank=rank, words=said)
+        asked = f"class {klass}" if klass is not None else f"tree {tree}"
+        raise InputError(
+            f"{asked} is of one tensor, and the plan has {len(tensors)}; expected a tensor's name with it"
+        )
+    at = 0 if tensor is None else find_tensor(plan.spec, tensor)
     pieces = _pieces_of(plan, at)
     if klass is None:
-        return _one_tree(plan, at, rank, said, pieces, int(tree or 0))
+        if tree is not None:
+            return _one_tree(plan, at, rank, said, pieces, tree)
+        return Choice((at,), rank, words=said, hints=_tree_hint(pieces))
     atoms = find_atoms(tensors[at])
     if not 0 <= klass < atoms.class_count:
         expected = f"one of 0 to {atoms.class_count - 1}" if atoms.class_count else "none: it has no elements"
-        raise InputError(f"--class {klass} is no class of tensor {_quoted(plan, at)}; expected {expected}")
+        raise InputError(f"class {klass} is no class of tensor {_quoted(plan, at)}; expected {expected}")
     pieces = pieces[_touching(plan, pieces, atoms, klass)]
     if tree is not None:
         if tree not in pieces:
             raise InputError(
-                f"--tree {tree} brings nothing of class {klass}; expected {_numbers(pieces, 'none')}"
+                f"tree {tree} brings nothing of class {klass}; expected {_numbers(pieces, 'none')}"
             )
         return _one_tree(plan, at, rank, said, pieces, tree)
     held, needed = atoms.holders[klass], atoms.needers[klass]
@@ -98,7 +99,17 @@ def choose(
         f"class {klass} of 0 to {atoms.class_count - 1}: {format_nbytes(atoms.nbytes[klass])}, held by"
         f" {_ranks(held)}, needed by {_ranks(needed)}"
     )
-    return Choice((at,), rank, pieces, frozenset(held), frozenset(needed), (what, *said), _tree_hint(pieces))
+    mine = atoms.class_of == klass
+    return Choice(
+        (at,),
+        rank,
+        pieces,
+        frozenset(held),
+        frozenset(needed),
+        (what, *said),
+        _tree_hint(pieces),
+        boxes=(atoms.lo[mine], atoms.hi[mine]),
+    )
 
 
 def _pieces_of(plan: Plan, tensor: int) -> Ints:
@@ -131,7 +142,7 @@ def _one_tree(
 ) -> Choice:
     if tree not in pieces:
         raise InputError(
-            f"--tree {tree} carries nothing of tensor {_quoted(plan, at)}; expected"
+            f"tree {tree} carries nothing of tensor {_quoted(plan, at)}; expected"
             f" {_numbers(pieces, 'none: no transfer moves it')}"
         )
     tensor, routes = plan.spec.tensors[at], plan.routes
@@ -143,6 +154,12 @@ def _one_tree(
     name = names[renamed_by[plan.groups.group_of[at]]]
     held = np.unique(name[routes.src[rows & (parent < 0)]]).tolist()
     needed = np.unique(name[routes.dst[rows & (routes.scratch == 0)]]).tolist()
+    members = np.union1d(name[routes.src[rows]], name[routes.dst[rows]]).tolist()
+    if rank is not None and rank not in members:
+        raise InputError(
+            f"rank {rank} takes no part in tree {tree} of tensor {_quoted(plan, at)}; expected one of"
+            f" {format_ranks(members, 60)}"
+        )
     size = format_nbytes(box.volume * tensor.bits // 8)
     words = (f"tree {tree}: piece {box}, {size}, from {_ranks(held)} to {_ranks(needed)}", *said)
     return Choice((at,), rank, np.array([tree]), frozenset(held), frozenset(needed), words, one_tree=True)

@@ -6,18 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reshard_planner.ir.plan import Plan
-from reshard_planner.render.hops.flows import Flow, Flows
+from reshard_planner.render.hops.flows import Flow, FlowGraph
 from reshard_planner.render.text import format_rate
 from reshard_planner.topology import Ports
 from reshard_planner.transfer import Medium
 
-MAX_NIC_PLACES = 24
-"""Ranks above which NICs are left out of the picture."""
-
 
 @dataclass(frozen=True, slots=True)
-class Nics:
-    """NICs to draw; none if there are too many ranks. NICs that the same GPUs share count as one.
+class NicNodes:
+    """NICs to draw; none where places are not single ranks. NICs that the same GPUs share count as one.
 
     Attributes:
         names: name of each NIC by its number among all of the topology.
@@ -54,11 +51,11 @@ class Nics:
         return src if tail is None else f"nic_{tail}", dst if head is None else f"nic_{head}"
 
 
-def find_nics(plan: Plan, flows: Flows) -> Nics:
+def find_nics(plan: Plan, flows: FlowGraph) -> NicNodes:
     """The NICs that the drawn flows go through."""
     network = [flow for flow in flows.flows if flow.medium == Medium.NETWORK]
-    if not flows.by_rank or len(flows.places) > MAX_NIC_PLACES or not network:
-        return Nics()
+    if not flows.by_rank or not network:
+        return NicNodes()
     ports = Ports.of(plan.spec.topology, [place.ranks[0] for place in flows.places])
     of_place = {
         number: int(ports.nic_group[flows.places[number].ranks[0]])
@@ -76,7 +73,7 @@ def find_nics(plan: Plan, flows: Flows) -> Nics:
     def through(nbytes: dict[int, int], nic: int) -> int:
         return sum(nbytes[number] for number, each in of_place.items() if each == nic)
 
-    return Nics(
+    return NicNodes(
         {nic: ports.nic_name[nic].replace("nic of gpu", "NIC of GPU", 1) for nic in used},
         {nic: format_rate(int(ports.nic_bytes_per_s[nic])) + " each way" for nic in used},
         {nic: through(sent, nic) for nic in used},

@@ -1,96 +1,129 @@
-"""What the picture of transfers shows, and where: senders left, receivers right, their NICs in between."""
+"""What the picture of transfers shows, and in which columns: senders left, receivers right, NICs in between.
+
+Texts of lines have columns of their own: graphviz would find room for them where other lines cross them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from reshard_planner.ir.plan import Plan
 from reshard_planner.render.hops.choice import Choice
-from reshard_planner.render.hops.flows import Flow, Flows, find_flows
-from reshard_planner.render.hops.nics import Nics, find_nics
+from reshard_planner.render.hops.flows import Flow, FlowGraph, Stroke, find_flows
+from reshard_planner.render.hops.lines import kind_of
+from reshard_planner.render.hops.nics import NicNodes, find_nics
+from reshard_planner.transfer import Medium
 
-MAX_TEXTS = 24
-"""Edges above which their texts would hide one another: sums at the nodes and tooltips replace them."""
 
-LEFT, MIDDLE, RIGHT = 0, 2, 5
-"""Columns of what only sends, of what does both, and of what only receives.
+class Column(IntEnum):
+    """Columns from left to right. A side is named by the column of its ranks, or of its domains."""
 
-NICs have the columns between: next to the right of the first two, next to the left of the last.
-"""
+    LEFT_TEXTS = 0
+    LEFT = 1
+    LEFT_NICS = 2
+    MIDDLE_TEXTS = 3
+    MIDDLE = 4
+    MIDDLE_NICS = 5
+    TEXTS = 6
+    RIGHT_NICS = 7
+    RIGHT = 8
+    RIGHT_TEXTS = 9
+
+
+NICS = {
+    Column.LEFT: Column.LEFT_NICS,
+    Column.MIDDLE: Column.MIDDLE_NICS,
+    Column.RIGHT: Column.RIGHT_NICS,
+}
+"""Column of the NICs of each side: towards the texts of lines between domains."""
+
+TEXTS_BESIDE = {
+    Column.LEFT: Column.LEFT_TEXTS,
+    Column.MIDDLE: Column.MIDDLE_TEXTS,
+    Column.RIGHT: Column.RIGHT_TEXTS,
+}
+"""Column of the texts of lines that stay on a side: away from the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A picture of transfers before it is written down.
+    """A picture of transfers before it is laid out.
 
     Attributes:
         plan: the plan.
         choice: what of it is drawn.
         flows: the places, and what moves between them.
-        edges: the flows from one place to another.
         nics: the NICs that are drawn.
-        columns: column of each node by its name, from the left, in order of places; empty where nodes stand
-            as their edges have it.
-        order: where each node comes in the direction that edges are drawn in, by its name.
-        crowded: whether edges are too many for texts.
+        sides: side of each place.
     """
 
     plan: Plan
     choice: Choice
-    flows: Flows
-    edges: tuple[Flow, ...]
-    nics: Nics
-    columns: dict[str, int]
-    order: dict[str, tuple[int, int]]
-    crowded: bool
+    flows: FlowGraph
+    nics: NicNodes
+    sides: tuple[Column, ...]
 
     def name(self, number: int) -> str:
         """Name of a place's node; joined domains are named by the first of them."""
-        return name_of(self.flows, number)
+        place = self.flows.places[number]
+        by_rank = self.flows.by_rank or place.alone
+        return f"rank_{place.ranks[0]}" if by_rank else f"domain_{place.domains[0]}"
+
+    def id(self, flow: Flow) -> str:
+        """What a flow is called in the picture."""
+        return f"{self.name(flow.src)}_to_{self.name(flow.dst)}_{kind_of(flow).replace(' ', '_')}"
+
+    def stroke_id(self, stroke: Stroke) -> str:
+        """What a line is called in the picture: as its first flow, or by its sender alone."""
+        if not stroke.to_many:
+            return self.id(stroke.first)
+        kind = kind_of(stroke.first).replace(" ", "_")
+        return f"{self.name(stroke.first.src)}_to_others_{kind}"
+
+    def text(self, stroke: Stroke) -> str:
+        """Name of the node of a line's text."""
+        return f"{self.stroke_id(stroke)}_text"
+
+    def stroke_ends(self, stroke: Stroke) -> tuple[tuple[str, int], ...]:
+        """Nodes that a line joins with its text, each with its place: one where receivers are only named."""
+        flow = stroke.first
+        src, dst = self.ends(flow)
+        return ((src, flow.src),) if stroke.to_many else ((src, flow.src), (dst, flow.dst))
 
     def ends(self, flow: Flow) -> tuple[str, str]:
         """Nodes that a flow joins."""
         return self.nics.ends(flow, self.name(flow.src), self.name(flow.dst))
 
-    def upright(self, flow: Flow) -> bool:
-        """Whether a flow joins nodes of one column, where texts of edges have no room."""
-        tail, head = self.ends(flow)
-        return bool(self.columns) and self.columns[tail] == self.columns[head]
+    def inside(self, flow: Flow) -> int | None:
+        """Domain that a flow stays in, if its text stands in the frame of that domain."""
+        src, dst = (self.flows.places[number].domains[0] for number in (flow.src, flow.dst))
+        ranks = self.ends(flow) == (self.name(flow.src), self.name(flow.dst))
+        near = ranks and (flow.medium != Medium.NETWORK or bool(self.nics))
+        return src if self.flows.by_rank and src == dst and near else None
+
+    def text_column(self, flow: Flow) -> Column:
+        """Column of a flow's text."""
+        src, dst = self.sides[flow.src], self.sides[flow.dst]
+        beside = src == dst and (not self.flows.by_rank or self.inside(flow) is not None)
+        return TEXTS_BESIDE[src] if beside else Column.TEXTS
 
 
 def set_scene(plan: Plan, choice: Choice) -> Scene:
-    """Find what to draw of a plan, and where."""
+    """Find what to draw of a plan, and on which sides."""
     flows = find_flows(plan, choice)
-    edges = tuple(flow for flow in flows.flows if flow.src != flow.dst)
-    crowded = len(edges) > MAX_TEXTS
-    nics = Nics() if crowded else find_nics(plan, flows)
-    columns = {} if choice.one_tree and not crowded else _columns(flows, nics)
-    # graphviz turns the order within a column around where there are clusters
-    listed = reversed(columns.items()) if flows.by_rank else columns.items()
-    order = {name: (column, at) for at, (name, column) in enumerate(listed)}
-    return Scene(plan, choice, flows, edges, nics, columns, order, crowded)
-
-
-def name_of(flows: Flows, number: int) -> str:
-    """Name of a place's node."""
-    place = flows.places[number]
-    return f"rank_{place.ranks[0]}" if flows.by_rank or place.alone else f"domain_{place.domains[0]}"
-
-
-def _columns(flows: Flows, nics: Nics) -> dict[str, int]:
-    """Column of each node, all of a domain on the same side."""
     sides = _sides(flows)
-    columns: dict[str, int] = {}
-    for number, place in enumerate(flows.places):
-        side = sides[place.domains[0]]
-        columns[name_of(flows, number)] = side
-        if number in nics.of_place:
-            columns[f"nic_{nics.of_place[number]}"] = side - 1 if side == RIGHT else side + 1
-    return columns
+    return Scene(
+        plan,
+        choice,
+        flows,
+        find_nics(plan, flows),
+        tuple(sides[place.domains[0]] for place in flows.places),
+    )
 
 
-def _sides(flows: Flows) -> dict[int, int]:
-    """Side of each domain, by what its places hold and need."""
+def _sides(flows: FlowGraph) -> dict[int, Column]:
+    """Side of each domain, by what its places hold and need; domains that do both are in the middle."""
     holds: dict[int, bool] = {}
     needs: dict[int, bool] = {}
     for place in flows.places:
@@ -98,11 +131,14 @@ def _sides(flows: Flows) -> dict[int, int]:
         holds[domain] = holds.get(domain, False) or place.holds
         needs[domain] = needs.get(domain, False) or place.needs
     sides = {
-        domain: MIDDLE if held and needs[domain] else LEFT if held else RIGHT
-        for domain, held in holds.items()
+        domain: Column.MIDDLE if held and needs[domain] else Column.LEFT if held else Column.RIGHT
+        for domain, held in sorted(holds.items())
     }
-    if len(sides) > 1 and set(sides.values()) == {MIDDLE}:
+    used = set(sides.values())
+    if used == {Column.MIDDLE}:
         # all of them do both: half of them stand on either side, so that lines have somewhere to go
-        ordered = sorted(sides)
-        sides = {domain: LEFT if at < len(ordered) / 2 else RIGHT for at, domain in enumerate(ordered)}
-    return sides
+        return {
+            domain: Column.LEFT if at < len(sides) / 2 else Column.RIGHT for at, domain in enumerate(sides)
+        }
+    free = next((side for side in (Column.RIGHT, Column.LEFT) if side not in used), Column.MIDDLE)
+    return {domain: free if side == Column.MIDDLE else side for domain, side in sides.items()}

@@ -1,29 +1,49 @@
 """The picture of a plan's transfers, as graphviz DOT.
 
 Domains are clusters with a node per rank and, where there is room, one per NIC. What only sends stands to
-the left, what only receives to the right. An edge stands for all transfers of one medium and role from one
-rank to another; what that is shows in its text and its line, not in its colour alone.
+the left, what only receives to the right. A line stands for all transfers of one medium and role from one
+place to another; what that is shows in its text and its look, not in its colour alone.
+
+Every node has its place and every line its way (:mod:`reshard_planner.render.hops.layout`); graphviz paints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 
 import graphviz
 
+from reshard_planner.intset import format_ints
 from reshard_planner.ir.plan import Plan
-from reshard_planner.render.dot import FAINT, dot_lines, dot_text, new_graph
+from reshard_planner.render.dot import DOT_FONT, FAINT, dot_text, new_graph
 from reshard_planner.render.hops.choice import choose
-from reshard_planner.render.hops.flows import Flow, Place
-from reshard_planner.render.hops.lines import amount_of, describe, kind_of, legend, line_of
-from reshard_planner.render.hops.nics import Nics
+from reshard_planner.render.hops.dark import PICTURE, stylesheet
+from reshard_planner.render.hops.flows import Flow, Stroke
+from reshard_planner.render.hops.heading import heading
+from reshard_planner.render.hops.layout import Layout, arrange
+from reshard_planner.render.hops.legend import ARROW, add_legend, legend_size
+from reshard_planner.render.hops.lines import PORT, kind_of, line_look, line_of, lines_of
+from reshard_planner.render.hops.nodes import Node, find_nodes, frame_title, stroke_tooltip
 from reshard_planner.render.hops.scene import Scene, set_scene
-from reshard_planner.render.text import format_count, format_nbytes, format_ranks, format_shape, plain
+from reshard_planner.render.sheets.rectangle import Rectangle
+from reshard_planner.render.sheets.sheet import Sheet
+from reshard_planner.render.sheets.widths import block_size
 from reshard_planner.transfer import Medium
 
 MIN_PENWIDTH, MAX_PENWIDTH = 0.9, 2.2
 """Width of a line of hardly any bytes and of that of most bytes, in points."""
+
+PORT_ARROW = 5.0
+"""Length of the arrows between ranks and NICs, in points."""
+
+HEADING_FONTS, TITLE_FONT = (14.0, 11.0), 12.0
+"""Sizes of the fonts of the first line of the heading, of its others, and of titles of domains, in points."""
+
+BOLD = 1.07
+"""How many times as wide a line is in bold letters."""
+
+GAP = 8.0
+"""Room between heading, legend and picture, in points."""
 
 
 def transfers_dot(
@@ -36,16 +56,21 @@ def transfers_dot(
 ) -> str:
     """Draw the transfers of a plan, or some of them.
 
-    Transfers are added up over pieces, tensors and units. Above about a hundred edges ranks are added up by
-    domain, and domains that are alike are joined. Nodes and edges carry a stable ``id``, a ``class``, a
-    tooltip and, for programs, attributes with exact sums: ``transfers`` and ``nbytes`` on edges,
-    ``local_nbytes``, ``nvlink_nbytes`` and ``network_nbytes`` on nodes for what stays within them.
+    Transfers are added up over pieces, tensors and units. Both ways between two ranks of a domain have one
+    line, and so has a rank that fans out to many as others of its domain do. Of many lines those of hardly
+    any bytes are left out. Where still more than :data:`~reshard_planner.render.hops.flows.MAX_EDGES` lines
+    are left, ranks are added up by domain, and domains that are alike are joined. Every line is two edges
+    with its text as a node between them; a fan-out to many is one edge to its text. Nodes and edges carry a
+    stable ``id``, a ``class``, a tooltip and, for programs, attributes with exact sums: ``transfers`` and
+    ``nbytes`` on the edges that lead to receivers, or to the text that names them, and ``local_nbytes``,
+    ``nvlink_nbytes`` and ``network_nbytes`` on nodes for what stays within them, and on the graph for what
+    is left out.
 
     Args:
         plan: the plan.
         tensor: name of the one tensor to draw; all of them when None.
         rank: draw only what this rank sends or receives.
-        klass: draw only what brings bytes of this class of the tensor, numbered from 0 as by
+        klass: draw only bytes of this class of the tensor, numbered from 0 as by
             :func:`reshard_planner.atoms.find_atoms`.
         tree: draw only the tree that carries the piece of this number, with slots.
 
@@ -53,164 +78,126 @@ def transfers_dot(
         DOT text without HTML-like labels, the same for the same plan.
 
     Raises:
-        InputError: if the plan has no such tensor, rank, class or tree, or a class or tree is asked for
-            without saying of which tensor.
+        InputError: if the plan has no such tensor, rank, class or tree, a class or tree is asked for without
+            saying of which tensor, or the rank takes no part in the tree.
     """
     scene = set_scene(plan, choose(plan, tensor, rank=rank, klass=klass, tree=tree))
+    nodes = find_nodes(scene)
+    lines, kinds = list(heading(scene)), lines_of(scene.flows.strokes)
+    if scene.nics:
+        kinds.append(PORT)
+    head, key = _heading_size(lines), legend_size(kinds)
+    above = head[1] + GAP + (key[1] + GAP if kinds else 0.0)
+    titles = {
+        place.domains[0]: block_size([frame_title(scene, place.domains[0])], TITLE_FONT)[0]
+        for place in scene.flows.places
+    }
+    sizes = {name: node.size for name, node in nodes.items()}
+    layout = arrange(scene, sizes, titles).below(above)
+    around = layout.around()
+    sheet = Sheet(max(head[0], key[0], around.right), max(above, around.bottom))
     graph = new_graph(
         "transfers",
-        label=dot_lines(*_heading(scene)),
-        labelloc="t",
-        labeljust="l",
-        fontsize="12",
-        newrank="true",  # columns go through clusters
-        ranksep="3" if scene.crowded else "0.7" if scene.nics else "1.1",
-        nodesep="0.3",
+        layout="nop2",
+        bb=sheet.bounds,
         tooltip=dot_text(f"plan {plan.digest}"),
+        stylesheet=stylesheet(),
+        **_left_out(scene.flows.left_out),
+        **{"class": PICTURE},
     )
-    _add_places(graph, scene)
-    _add_columns(graph, scene)
-    _add_ports(graph, scene)
-    for flow in scene.edges:
-        _add_edge(graph, scene, flow)
+    _add_heading(graph, sheet, lines)
+    add_legend(graph, sheet, kinds, head[1] + GAP)
+    _add_nodes(graph, scene, sheet, nodes, layout)
+    _add_ports(graph, scene, sheet, layout)
+    for stroke in scene.flows.strokes:
+        _add_line(graph, scene, sheet, layout, stroke)
     return str(graph.source)
 
 
-def _add_places(graph: graphviz.Digraph, scene: Scene) -> None:
-    by_domain: dict[int, list[int]] = {}
-    for number, place in enumerate(scene.flows.places):
-        by_domain.setdefault(place.domains[0], []).append(number)
-    for domain, numbers in sorted(by_domain.items()):
-        if not scene.flows.by_rank:
-            for number in numbers:
-                _add_node(graph, scene, number)
-            continue
+def _left_out(flows: Sequence[Flow]) -> dict[str, str]:
+    """Bytes that are not drawn, by medium, as attributes."""
+    sums = {medium: sum(flow.nbytes for flow in flows if flow.medium == medium) for medium in Medium}
+    return {f"{medium.label}_nbytes": str(total) for medium, total in sums.items() if total}
+
+
+def _line_size(at: int, line: str) -> tuple[float, float]:
+    """Width and height of a line of the heading, of which the first is bold."""
+    width, height = block_size([line], HEADING_FONTS[min(at, 1)])
+    return width * (1 if at else BOLD), height
+
+
+def _heading_size(lines: Sequence[str]) -> tuple[float, float]:
+    sizes = [_line_size(at, line) for at, line in enumerate(lines)]
+    return max(width for width, _ in sizes), sum(height for _, height in sizes)
+
+
+def _add_heading(graph: graphviz.Digraph, sheet: Sheet, lines: Sequence[str]) -> None:
+    """Add the heading line by line, as graphviz may take them for wider than they are."""
+    top = 0.0
+    for at, line in enumerate(lines):
+        width, height = _line_size(at, line)
+        graph.node(
+            f"heading_{at}",
+            label=dot_text(line),
+            shape="plaintext",
+            fontsize=f"{HEADING_FONTS[min(at, 1)]:g}",
+            id=f"heading_{at}",
+            **({} if at else {"fontname": f"{DOT_FONT}-Bold"}),
+            **sheet.node(Rectangle.between(0, width, top, top + height)),
+            **{"class": "heading"},
+        )
+        top += height
+
+
+def _add_nodes(
+    graph: graphviz.Digraph, scene: Scene, sheet: Sheet, nodes: Mapping[str, Node], layout: Layout
+) -> None:
+    """Add all nodes, those of a domain in its cluster."""
+    for domain, frame in sorted(layout.frames.items()):
+        inside = [node for node in nodes.values() if node.domain == domain]
+        title = frame_title(scene, domain)
         with graph.subgraph(name=f"cluster_domain_{domain}") as cluster:
             cluster.attr(
-                label=dot_text(f"domain {domain}"),
-                labeljust="l",
+                label=dot_text(title),
+                fontsize=f"{TITLE_FONT:g}",
                 id=f"domain_{domain}",
                 style="rounded,filled",
                 fillcolor="#F4F4F4",
                 color=FAINT,
-                margin="18",
-                tooltip=dot_text(f"domain {domain}: {format_count(len(numbers), 'rank')} drawn"),
+                tooltip=dot_text(title),
+                **sheet.frame(frame, block_size([title], TITLE_FONT)),
                 **{"class": "domain"},
             )
-            for number in numbers:
-                _add_node(cluster, scene, number)
-            for nic in scene.nics.inside(numbers):
-                _add_nic(cluster, scene.nics, nic)
+            for node in inside:
+                _add_node(cluster, sheet, node, layout.boxes[node.name])
+    for node in nodes.values():
+        if node.domain is None:
+            _add_node(graph, sheet, node, layout.boxes[node.name])
 
 
-def _add_node(graph: graphviz.Digraph, scene: Scene, number: int) -> None:
-    """Add a node: with a thick square frame where it holds, a thin rounded one where it does not."""
-    place = scene.flows.places[number]
-    touching = [flow for flow in scene.flows.flows if number in (flow.src, flow.dst)]
-    inside = [flow for flow in touching if flow.src == flow.dst]
-    lines, tooltip = _naming(scene, place)
-    words = [word for word, applies in (("holds", place.holds), ("needs", place.needs)) if applies]
-    lines.append(", ".join(words) or ("helps" if touching else "stores nothing"))
-    lines.extend(f"within: {amount_of([flow])}" for flow in inside if flow.medium != Medium.LOCAL)
-    copied = sum(flow.nbytes for flow in inside if flow.medium == Medium.LOCAL)
-    if copied:
-        lines.append(f"copies {format_nbytes(copied)}")
-    lines.extend(_sums(scene, number, [flow for flow in touching if flow.src != flow.dst]))
-    tooltip.extend(describe(flow) for flow in inside)
-    sums = {medium: sum(flow.nbytes for flow in inside if flow.medium == medium) for medium in Medium}
+def _add_node(graph: graphviz.Digraph, sheet: Sheet, node: Node, box: Rectangle) -> None:
     graph.node(
-        scene.name(number),
-        label=dot_text(*lines),
-        shape="box",
-        style="filled" if place.holds else "rounded,filled",
-        penwidth="2" if place.holds else "1",
-        fillcolor="white",
-        tooltip=dot_text(*tooltip),
-        id=scene.name(number),
-        **{"class": "domains" if scene.name(number).startswith("domain") else "rank"},
-        **{f"{medium.label}_nbytes": str(total) for medium, total in sums.items() if total},
+        node.name,
+        label=dot_text(*node.lines),
+        fontsize=f"{node.font:g}",
+        id=node.name,
+        **sheet.node(box),
+        **node.attributes,
     )
 
 
-def _naming(scene: Scene, place: Place) -> tuple[list[str], list[str]]:
-    """First lines of a node's text and of its tooltip."""
-    if scene.flows.by_rank or place.alone:
-        rank = place.ranks[0]
-        gpu = scene.plan.spec.topology.gpu_of(rank)
-        lines = [f"rank {rank}"] if gpu == rank else [f"rank {rank}", f"GPU {gpu}"]
-        if place.alone:
-            lines.append(f"in domain {place.domains[0]}")
-        return lines, [f"rank {rank}, GPU {gpu}, domain {place.domains[0]}"]
-    noun = "domain" if len(place.domains) == 1 else "domains"
-    ranks = format_count(len(place.ranks), "rank")
-    return [f"{noun} {format_ranks(place.domains)}", f"{ranks}: {format_ranks(place.ranks)}"], [
-        f"{noun} {format_ranks(place.domains, 200)}",
-        f"{ranks}: {format_ranks(place.ranks, 200)}",
-    ]
-
-
-def _sums(scene: Scene, number: int, touching: Sequence[Flow]) -> Iterator[str]:
-    """What a node says of its edges that have no text themselves, and whose NIC does not say it."""
-    sent = [flow for flow in touching if flow.src == number]
-    received = [flow for flow in touching if flow.dst == number]
-    for side, flows in (("out", sent), ("in", received)):
-        if scene.crowded:
-            if flows:
-                yield f"{'sends' if side == 'out' else 'gets'} {amount_of(flows)}"
-            continue
-        for name in dict.fromkeys(line_of(flow).name for flow in flows):
-            alike = [flow for flow in flows if line_of(flow).name == name and scene.upright(flow)]
-            if alike and scene.name(number) in {end for flow in alike for end in scene.ends(flow)}:
-                yield f"{name} {side} {format_nbytes(sum(flow.nbytes for flow in alike))}"
-
-
-def _add_nic(graph: graphviz.Digraph, nics: Nics, nic: int) -> None:
-    """Add a NIC, or several that the same GPUs share, with the bytes through it."""
-    sides = ((verb, nbytes) for verb, nbytes in (("out", nics.out[nic]), ("in", nics.into[nic])) if nbytes)
-    lines = [nics.names[nic], *(f"{verb} {format_nbytes(nbytes)}" for verb, nbytes in sides)]
-    tooltip = (nics.names[nic], f"out {nics.out[nic]:,} bytes, in {nics.into[nic]:,} bytes", nics.rates[nic])
-    graph.node(
-        f"nic_{nic}",
-        label=dot_text(*lines),
-        shape="box",
-        style="filled",
-        fillcolor="#DCE4EC",
-        fontsize="9",
-        margin="0.06,0.03",
-        tooltip=dot_text(*tooltip),
-        id=f"nic_{nic}",
-        **{"class": "nic"},
-    )
-
-
-def _add_columns(graph: graphviz.Digraph, scene: Scene) -> None:
-    """Nodes of a column stand below one another, and columns side by side; unseen edges see to the order."""
-    by_column: dict[int, list[str]] = {}
-    for name in scene.order:
-        by_column.setdefault(scene.columns[name], []).append(name)
-    used = [names for _, names in sorted(by_column.items())]
-    unseen = {"style": "invis", "class": "order"}
-    for names in used:
-        with graph.subgraph() as column:
-            column.attr(rank="same")
-            for name in names:
-                column.node(name)
-            for above, below in pairwise(names):
-                column.edge(above, below, **unseen)
-    for left, right in pairwise(used):
-        graph.edge(left[0], right[0], **unseen)
-
-
-def _add_ports(graph: graphviz.Digraph, scene: Scene) -> None:
+def _add_ports(graph: graphviz.Digraph, scene: Scene, sheet: Sheet, layout: Layout) -> None:
     """Join ranks with their NICs, with arrows the way that bytes go."""
     nics = scene.nics
     for number, nic in nics.of_place.items():
         rank, port = scene.name(number), f"nic_{nic}"
         out, into = nics.sent[number], nics.received[number]
-        outward = scene.order[rank] < scene.order[port] if scene.order else not into
+        curve = layout.curves[rank, port]
         graph.edge(
-            *((rank, port) if outward else (port, rank)),
-            dir="both" if out and into else "forward" if bool(out) == outward else "back",
+            rank,
+            port,
+            dir="both" if out and into else "forward" if out else "back",
+            pos=sheet.edge(curve, PORT_ARROW if into else 0.0, PORT_ARROW if out else 0.0),
             arrowhead="open",
             arrowtail="open",
             arrowsize="0.5",
@@ -223,92 +210,52 @@ def _add_ports(graph: graphviz.Digraph, scene: Scene) -> None:
         )
 
 
-def _add_edge(graph: graphviz.Digraph, scene: Scene, flow: Flow) -> None:
-    """Add an edge, drawn from left to right and downwards whichever way its arrow points.
+def _add_line(graph: graphviz.Digraph, scene: Scene, sheet: Sheet, layout: Layout, stroke: Stroke) -> None:
+    """Add a line: its part from the sender to the text, and the one on to the receiver.
 
-    Graphviz would else move the nodes. Between nodes of a column it puts texts upon one another: the nodes
-    have them.
+    Both parts lead to receivers where bytes go both ways, and the only one to the text that names many.
     """
-    line = line_of(flow)
-    src, dst = scene.name(flow.src), scene.name(flow.dst)
-    tail, head = scene.ends(flow)
-    backward = bool(scene.order) and scene.order[tail] > scene.order[head]
-    tooltip = dot_text(f"{src} to {dst}".replace("_", " "), describe(flow))
-    words = [amount_of([flow]), *([f"slot +{flow.offset}"] if scene.choice.one_tree else [])]
-    texts = {"label": dot_text(*words), "labeltooltip": tooltip}
-    most = max(each.nbytes for each in scene.edges) or 1
-    width = MIN_PENWIDTH + (MAX_PENWIDTH - MIN_PENWIDTH) * flow.nbytes / most
-    graph.edge(
-        *((head, tail) if backward else (tail, head)),
-        dir="back" if backward else "forward",
-        style=line.style,
-        color=f"{line.colour}:white:{line.colour}" if line.double else line.colour,
-        fontcolor=line.ink,
-        arrowhead=line.arrow,
-        arrowtail=line.arrow,
-        arrowsize="0.8",
-        penwidth=f"{max(MIN_PENWIDTH, width / 2) if scene.crowded else width:.1f}",
-        tooltip=tooltip,
-        id=f"{src}_to_{dst}_{kind_of(flow).replace(' ', '_')}",
-        transfers=str(flow.count),
-        nbytes=str(flow.nbytes),
-        **({} if scene.crowded or scene.upright(flow) else texts),
-        **{"class": kind_of(flow)},
-    )
-
-
-def _heading(scene: Scene) -> Iterator[str]:
-    """What is drawn, the sums, the legend and notes, line by line."""
-    plan, choice, flows = scene.plan, scene.choice, scene.flows
-    chosen = choice.tensors
-    members = plan.spec.tensors if chosen is None else [plan.spec.tensors[at] for at in chosen]
-    size = format_nbytes(sum(member.nbytes for member in members))
-    what = f"{format_count(len(members), 'tensor')}, {size}"
-    if len(members) == 1:
-        what = f"{plain(members[0].name)}: {format_shape(members[0].shape)} {members[0].dtype}, {size}"
-    yield f"Transfers of {what}"
-    yield from choice.words
-    total = {medium: sum(flow.nbytes for flow in flows.flows if flow.medium == medium) for medium in Medium}
-    whole = choice.rank is None and choice.pieces is None and len(members) == len(plan.spec.tensors)
-    least = ""
-    if whole:
-        least = f" (least possible: {format_nbytes(plan.certificate.payload.minimum_network_nbytes)})"
-    yield (
-        f"strategy {plain(plan.spec.options.strategy)}:"
-        f" network {format_nbytes(total[Medium.NETWORK])}{least},"
-        f" NVLink {format_nbytes(total[Medium.NVLINK])},"
-        f" copies within ranks {format_nbytes(total[Medium.LOCAL])}"
-    )
-    yield from legend(flows.flows)
-    yield from _notes(scene)
-
-
-def _notes(scene: Scene) -> Iterator[str]:
-    """What the texts mean and what is left out."""
-    flows, edges = scene.flows, scene.edges
-    if scene.crowded:
-        yield "At the nodes: transfers, their roles, and their bytes together (1 KiB = 1024 B)."
-    elif edges:
-        yield "On the lines: number of transfers, their role, and their bytes together (1 KiB = 1024 B)."
-        if any(map(scene.upright, edges)):
-            yield "Lines that go up or down have no text; the nodes at their ends have the bytes."
-    else:
-        yield "No bytes go from one node to another. 1 KiB = 1024 B."
-    if len({flow.nbytes for flow in edges}) > 1:
-        yield "Thicker lines carry more bytes."
-    if scene.choice.one_tree:
-        yield "slot +n: runs n slots after the round of its unit."
-    yield "holds (thick square frame): has bytes before. needs (thin round frame): must have some after."
-    if scene.nics:
-        yield "NIC (grey): out and in are all bytes that are drawn through it."
-    if any(flow.medium == Medium.LOCAL for flow in flows.flows):
-        yield "copies: bytes that a rank moves from one of its own buffers to another."
-    if not flows.by_rank:
-        yield f"Added up by domain: {format_count(flows.pairs, 'line')} between ranks would be too many."
-        yield "One tensor, rank, class or tree alone is drawn in full where it fits."
-    if flows.idle:
-        where = (
-            f", among them {format_count(flows.idle_domains, 'whole domain')}" if flows.idle_domains else ""
+    text, first = scene.text(stroke), stroke.first
+    look = {
+        **line_look(line_of(first)),
+        "penwidth": f"{_penwidth(scene, stroke):.1f}",
+        "tooltip": stroke_tooltip(scene, stroke),
+        "class": kind_of(first),
+    }
+    ends = [end for end, _ in scene.stroke_ends(stroke)]
+    src, dst = ends[0], ends[-1]
+    if stroke.to_many:
+        curve = sheet.edge(layout.curves[src, text], head=ARROW)
+        receivers = format_ints(scene.flows.places[flow.dst].ranks[0] for flow in stroke.flows)
+        graph.edge(
+            src,
+            text,
+            id=scene.stroke_id(stroke),
+            pos=curve,
+            receivers=receivers,
+            **_sums(*stroke.flows),
+            **look,
         )
-        yield f"Not drawn: {format_count(len(flows.idle), 'rank')} without transfers{where}."
-    yield from scene.choice.hints
+        return
+    for flow, end in ((stroke.back, src), (first, dst)):
+        if flow is None:
+            pos = sheet.edge(layout.curves[src, text])
+            graph.edge(src, text, dir="none", id=f"{scene.id(first)}_start", pos=pos, **look)
+        else:
+            pos = sheet.edge(layout.curves[text, end], head=ARROW)
+            graph.edge(text, end, id=scene.id(flow), pos=pos, **_sums(flow), **look)
+
+
+def _sums(*flows: Flow) -> dict[str, str]:
+    """Exact sums for programs."""
+    return {
+        "transfers": str(sum(flow.count for flow in flows)),
+        "nbytes": str(sum(flow.nbytes for flow in flows)),
+    }
+
+
+def _penwidth(scene: Scene, stroke: Stroke) -> float:
+    """Width of a line, by the most bytes that go to one receiver."""
+    most = max(flow.nbytes for each in scene.flows.strokes for flow in each.every) or 1
+    part = max(flow.nbytes for flow in stroke.every) / most
+    return MIN_PENWIDTH + (MAX_PENWIDTH - MIN_PENWIDTH) * part

@@ -13,7 +13,7 @@ from math import prod
 
 from reshard_planner.box import Box
 from reshard_planner.dtypes import DTYPE_BITS
-from reshard_planner.layout import Layout
+from reshard_planner.layout import Layout, Placement
 from reshard_planner.render.layouts.stores import Ints, Stores, stores_of
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.values import SIDES, Side
@@ -88,6 +88,7 @@ class LayoutCells:
 
     Attributes:
         name: mesh axes and placements; not escaped, and of any length.
+        axes: name, ranks and placement of every mesh axis; none where boxes are stored without placements.
         ranks: all ranks, ascending.
         nbytes: least and most bytes that one rank stores, and the sum over ranks.
         whole: dimensions that it does not cut and that are no side of the grid.
@@ -99,6 +100,7 @@ class LayoutCells:
     """
 
     name: str
+    axes: tuple[tuple[str, int, Placement], ...]
     ranks: tuple[int, ...]
     nbytes: tuple[int, int, int]
     whole: tuple[int, ...]
@@ -211,6 +213,7 @@ def _layout(
     sizes = tuple(each * bits // 8 for each in (min(volumes), max(volumes), sum(volumes)))
     return LayoutCells(
         str(layout),
+        tuple(zip(layout.mesh.axes, layout.mesh.shape, layout.placements, strict=False)),
         tuple(sorted(layout.mesh.ranks)),
         (sizes[0], sizes[1], sizes[2]),
         whole,

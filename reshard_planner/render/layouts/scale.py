@@ -24,7 +24,7 @@ MAX_SIDE_POINTS = 560
 MAX_ASPECT = 3
 """Most that one side of a grid is longer than the other, unless its text needs it."""
 
-LINE_POINTS, CELL_FONT, TICK_FONT, GAP_POINTS = 16, 12, 10, 26
+LINE_POINTS, CELL_FONT, TICK_FONT, GAP_POINTS = 16, 12, 11, 26
 """Height of a line of text in a cell, fonts there and at the edges, and room for what is left out."""
 
 TINTS = ("#CFE6F5", "#F7DCC8", "#CDEBDF", "#F3DCE9", "#FBF0C8", "#E4E4F7", "#E8E8E8")

@@ -37,7 +37,7 @@ from reshard_planner.render.layouts.scale import (
     shown_cells,
     tints_of,
 )
-from reshard_planner.render.layouts.words import SIDE_NAMES, about, layout_head, notes_of
+from reshard_planner.render.layouts.words import SIDE_NAMES, about, layout_head, notes_of, whose
 from reshard_planner.render.text import format_count, format_nbytes
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.values import SIDES, Side
@@ -47,6 +47,9 @@ NOTE_FONT, NOTE_CHARACTERS = 11, 76
 
 SIDE_WIDTH = 640
 """Width of a side in which panels stand beside one another, in points."""
+
+MARGIN, MAX_WIDTH = 16, 1200
+"""Room around the picture, and the width above which the sides stand one above the other, in points."""
 
 NAMED, LISTED = 16, 200
 """Characters of a list of ranks in a cell, and in what it says when pointed at."""
@@ -110,13 +113,15 @@ def layouts_svg(tensor: TensorSpec) -> str:
     )
     sides = [_side(tensor, side, pen) for side in SIDES]
     body = beside([sides[0], _arrow(max(side.height for side in sides)), sides[1]], 18)
+    if body.width > MAX_WIDTH - 2 * MARGIN:
+        body = above([sides[0], _arrow_down(), sides[1]], 14)
     name, size = layout_head(tensor)
     head = [
         text_block(name, 17, more=_BOLD),
         text_block(size, 13),
         *_legend(pen, tensor, max(body.width, 600)),
     ]
-    page = padded(above([above(head, 6), body], 16), 16, 14, 16, 16)
+    page = padded(above([above(head, 6), body], 16), MARGIN, 14, MARGIN, MARGIN)
     width, height = number(page.width), number(page.height)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="layouts" role="img" width="{width}"'
@@ -142,7 +147,7 @@ def _legend(pen: Pen, tensor: TensorSpec, width: float) -> Iterator[Block]:
     every = [cell for layout in (*pen.cells.src, *pen.cells.dst) for cell in shown_cells(layout)]
     items = [_swatch(TINTS[0], "3", "", "a box that rank 3 stores")] if every else []
     if any(len(cell.ranks) > 1 for cell in every):
-        items.append(_swatch(TINTS[0], "4-7 x4", pen.hatch, "replicas: ranks 4 to 7 all store it"))
+        items.append(_swatch(TINTS[0], "4-7 x4", pen.hatch, "4 copies: ranks 4 to 7 all store it"))
     if any(not cell.ranks for cell in every):
         items.append(_swatch("none", "nobody", "", "in no storage"))
     if any(each.left_out for axes in pen.axes.values() for axis in axes for each in axis.ranges):
@@ -155,12 +160,10 @@ def _legend(pen: Pen, tensor: TensorSpec, width: float) -> Iterator[Block]:
         rest = "" if true else "; ranges too short for their text are drawn longer"
         notes.append(f"Numbers at the edges: elements. Lengths are to scale along each dimension{rest}.")
     if every:
-        notes.append("Equal ranks have equal tints. Point at a cell for its ranks, box and bytes.")
-    layouts = (*tensor.src, *tensor.dst)
-    if any(layout.placements for layout in layouts):
-        notes.append("Mesh axis=ranks:placement: S(d) cuts dim d, _S(d, sf=k) does in strides, R replicates.")
-    if any(layout.storage is not None and not layout.placements for layout in layouts):
-        notes.append("As stored: the boxes of every rank are given one by one.")
+        notes.append(
+            "Tints only set neighbours apart; they do not say which box feeds which. Point at a cell for its"
+            " ranks, box and bytes."
+        )
     for line in wrap(" ".join(notes), int(width / NOTE_FONT / 0.55)):
         yield text_block(line, NOTE_FONT, "faint", _FAINT)
 
@@ -179,6 +182,11 @@ def _arrow(height: float) -> Block:
     head = f'<path class="faint" d="M0 {number(y - 3)}h34v-7l16 10-16 10v-7h-34z"{_FAINT}/>'
     label = text_element(25, y - 16, "reshard", NOTE_FONT, "faint", f' text-anchor="middle"{_FAINT}')
     return Block(50, y + 12, (head, label))
+
+
+def _arrow_down() -> Block:
+    head = f'<path class="faint" d="M17 2v20h-7l10 14 10-14h-7v-20z"{_FAINT}/>'
+    return Block(90, 40, (head, text_element(38, 22, "reshard", NOTE_FONT, "faint", _FAINT)))
 
 
 def _side(tensor: TensorSpec, side: Side, pen: Pen) -> Block:
@@ -272,12 +280,14 @@ def _lines(
     cell: Cell, place: tuple[float, float, float, float], pen: Pen, *, words: bool, boxes: bool
 ) -> list[str]:
     """What is written in a cell, as far as there is room."""
-    first = _who(cell, pen, words=words)
-    copies = f"x{len(cell.ranks)}" if len(cell.ranks) > 1 else ""
-    box = str(cell.box) if boxes else ""
-    if copies and _fits(f"{first} {copies}", place[2]):
-        return [f"{first} {copies}", *([box] if box else [])]
-    return [text for text in (first, copies, box) if text]
+    first, count = _who(cell, pen, words=words), len(cell.ranks)
+    box = [str(cell.box)] if boxes else []
+    if count < 2:
+        return [first, *box]
+    if words and _fits(f"{first} ({count} copies)", place[2]):
+        return [f"{first} ({count} copies)", *box]
+    copies = f"{count} copies"
+    return [first, copies if _fits(copies, place[2]) else f"x{count}", *box]
 
 
 def _cell(cell: Cell, place: tuple[float, float, float, float], pen: Pen, *, words: bool, boxes: bool) -> str:
@@ -302,8 +312,8 @@ def _cell(cell: Cell, place: tuple[float, float, float, float], pen: Pen, *, wor
 
 
 def _who(cell: Cell, pen: Pen, *, words: bool) -> str:
-    noun = ("", "rank ", "ranks ")[min(len(cell.ranks), 2)] if words else ""
-    return noun + pen.names[cell.group]
+    name = pen.names[cell.group]
+    return whose(cell.ranks, name) if words else name
 
 
 def _fits(text: str, width: float) -> bool:

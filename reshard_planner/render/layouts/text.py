@@ -17,7 +17,7 @@ from reshard_planner.render.layouts.cells import (
     tensor_cells,
 )
 from reshard_planner.render.layouts.scale import Axis, names_of, shown_cells
-from reshard_planner.render.layouts.words import SIDE_NAMES, about, layout_head, notes_of
+from reshard_planner.render.layouts.words import SIDE_NAMES, about, layout_head, notes_of, whose
 from reshard_planner.render.text import format_count
 from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.values import SIDES
@@ -100,7 +100,7 @@ def _legend(cells: TensorCells) -> Iterator[str]:
     every = [cell for layout in (*cells.src, *cells.dst) for cell in shown_cells(layout)]
     notes = ["Cell: the ranks that store it."] if every else []
     if any(len(cell.ranks) > 1 for cell in every):
-        notes.append("xN and ///: N ranks store the same (replicas).")
+        notes.append("xN, N copies, ///: all of them store the same.")
     if any(not cell.ranks for cell in every):
         notes.append("nobody: in no storage.")
     if notes:
@@ -191,9 +191,11 @@ def _whole(axis: Axis) -> Axis:
 def _lines(cell: Cell, pen: Pen, width: int) -> list[str]:
     """The text of a cell: on one line if that fits."""
     name, copies = pen.names[cell.group], len(cell.ranks)
-    words = ("", "rank ", "ranks ")[min(copies, 2)]
-    both = [f"{name} x{copies}", f"{words}{name} x{copies}"] if copies > 1 else [name, f"{words}{name}"]
-    for text in reversed(both):
+    words = whose(cell.ranks, name)
+    both = [words, name]
+    if copies > 1:
+        both = [f"{words} ({copies} copies)", f"{words}, x{copies}", f"{name} x{copies}"]
+    for text in both:
         if len(text) + 2 <= width:
             return [text]
     return [name, f"x{copies}"] if copies > 1 else [name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reshard_planner.intset import format_ints
+from reshard_planner.layout import Shard, StridedShard
 from reshard_planner.render.layouts.cells import LayoutCells, TensorCells
 from reshard_planner.render.text import format_count, format_nbytes, format_ranks, format_shape, plain
 from reshard_planner.spec import TensorSpec
@@ -24,7 +25,8 @@ def layout_head(tensor: TensorSpec) -> tuple[str, str]:
 def about(layout: LayoutCells, at: int, count: int) -> Iterator[str]:
     """Number of a layout among ``count``, how it cuts, its ranks, and what each of them stores."""
     title = f"layout {at + 1} of {count}: " if count > 1 else ""
-    yield f"{title}{plain(layout.name, 240)}"
+    yield f"{title}{_cuts(layout)}"
+    yield plain(layout.name, 240)
     least, most, total = layout.nbytes
     ranks = f"{format_count(len(layout.ranks), 'rank')}: {short_ranks(layout.ranks, 60)}"
     if least == most:
@@ -32,6 +34,40 @@ def about(layout: LayoutCells, at: int, count: int) -> Iterator[str]:
     else:
         both = f"{format_nbytes(least)} to {format_nbytes(most)}"
         yield f"{ranks}; each stores {both}, together {format_nbytes(total)}"
+
+
+def _cuts(layout: LayoutCells) -> str:
+    """What mesh axes do, in words."""
+    if not layout.axes:
+        return "every rank stores the boxes that the spec lists for it"
+    said = []
+    for axis, size, placement in layout.axes:
+        name = plain(axis, 24)
+        match placement:
+            case Shard(dim):
+                said.append(f"{name}: dim {dim} cut in {size}")
+            case StridedShard(dim, factor):
+                said.append(f"{name}: each of {factor} parts of dim {dim} cut in {size}")
+            case _:
+                said.append(f"{name}: {size:,} {'copy' if size == 1 else 'copies'}")
+    return "; ".join(said)
+
+
+def whose(ranks: Sequence[int], name: str) -> str:
+    """Who stores a box, in words.
+
+    Args:
+        ranks: all of them.
+        name: the same as short as there is room.
+
+    >>> whose((8, 12), "8,12"), whose((3,), "3"), whose((4, 5, 6), "4-6")
+    ('ranks 8 and 12', 'rank 3', 'ranks 4-6')
+    """
+    if not ranks:
+        return name
+    if len(ranks) == 2:
+        return f"ranks {ranks[0]} and {ranks[1]}"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {name}"
 
 
 def notes_of(tensor: TensorSpec, cells: TensorCells, layout: LayoutCells) -> Iterator[str]:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from reshard_planner.ir.plan import Plan
 from reshard_planner.ir.timeline import Timeline
-from reshard_planner.render.pipeline.counts import Counts, Kind, count_cells
-from reshard_planner.render.pipeline.marks import (
-    LOOKS,
-    PREFIX,
-    WIDTH,
-    box,
-    fill,
-    path,
-    style_and_patterns,
-    text,
-)
-from reshard_planner.render.pipeline.panels import FILLS, LABELS, PARTS, Panels, draw_panels, meanings
-from reshard_planner.render.pipeline.rows import Rows, find_rows
-from reshard_planner.render.pipeline.slots import draw_slots, largest_cells, used_kinds
+from reshard_planner.render.pipeline.counts import Work, WorkCounts, count_cells
+from reshard_planner.render.pipeline.heights import height_words
+from reshard_planner.render.pipeline.marks import LINE, LOOKS, WIDTH, box, fill, path, text, zigzag
+from reshard_planner.render.pipeline.panels import FILLS, LABELS, PARTS, Panels, draw_panels
+from reshard_planner.render.pipeline.rows import PictureRows, find_rows
+from reshard_planner.render.pipeline.slots import draw_slots, full_bars, used_works
+from reshard_planner.render.pipeline.themes import PREFIX, style_and_patterns
 from reshard_planner.render.pipeline.times import measure_uses
 from reshard_planner.render.text import format_count, format_nbytes, format_s, plain
 from reshard_planner.topology import Ports
-
-LINE = 16
-"""Height of a line of text, in points."""
 
 
 def pipeline_svg(plan: Plan, predicted: Timeline | None = None, measured: Timeline | None = None) -> str:
@@ -31,8 +21,10 @@ def pipeline_svg(plan: Plan, predicted: Timeline | None = None, measured: Timeli
 
     Slots go from left to right and ranks from top to bottom. Each cell has a bar for every kind of work: what
     the ranks inject, relay, receive from the network, fan out, hand over, copy and pack, with the bytes of
-    each on hover. Ranks are joined by domain, and slots are added up, where there are many. Timelines are
-    drawn side by side on one scale, by how much of each link they use over time.
+    each on hover. Ranks are joined by domain, and slots are added up, where there are many. Where some slots
+    move far more than usual their bars are clipped, so that others keep a height. Timelines are drawn side by
+    side on one scale, by how much of each link they use over time; a run that lasts many times as long as the
+    other has its own. Colours follow the viewer's preference.
 
     Args:
         plan: the plan.
@@ -50,11 +42,12 @@ def pipeline_svg(plan: Plan, predicted: Timeline | None = None, measured: Timeli
     counts = count_cells(plan, rows)
     parts = [text(8, 24, "What moves in each slot", "title"), text(8, 24 + LINE, _headline(plan, counts))]
     y = 24.0 + 2 * LINE
-    if used_kinds(counts):
+    if used_works(counts):
         legend, y = _legend(counts, rows, y)
         cells, y = draw_slots(rows, counts, y)
         parts += [*legend, *cells]
     else:
+        y += 6
         parts.append(text(8, y, "No bytes move: every rank already has what it needs.", "head"))
         y += LINE
     timelines = [
@@ -69,11 +62,11 @@ def pipeline_svg(plan: Plan, predicted: Timeline | None = None, measured: Timeli
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{PREFIX}" width="{WIDTH}" height="{height}"'
         f' viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Pipeline of a plan">'
-        f'{style_and_patterns()}<path d="M0 0H{WIDTH}V{height}H0Z" fill="#FFFFFF"/>{"".join(parts)}</svg>\n'
+        f"{style_and_patterns()}{path(box(0, 0, WIDTH, height), 'paper')}{''.join(parts)}</svg>\n"
     )
 
 
-def _headline(plan: Plan, counts: Counts) -> str:
+def _headline(plan: Plan, counts: WorkCounts) -> str:
     payload = plan.certificate.payload
     moved = (
         f"{format_nbytes(payload.network_nbytes)} over the network",
@@ -84,47 +77,79 @@ def _headline(plan: Plan, counts: Counts) -> str:
     return f"{size}, strategy {plain(plan.spec.options.strategy)}: {', '.join(moved)}"
 
 
-def _legend(counts: Counts, rows: Rows, y: float) -> tuple[list[str], float]:
+def _legend(counts: WorkCounts, rows: PictureRows, y: float) -> tuple[list[str], float]:
     """What bars mean, what a full one stands for, and what is not shown."""
-    full, parts = largest_cells(counts), []
-    for kind in used_kinds(counts):
-        total = format_nbytes(int(counts.nbytes[kind].sum()))
-        words = f"{LOOKS[kind].meaning}: {total} in all; a full bar is {format_nbytes(full[kind])}"
-        parts += _entry(kind, LOOKS[kind].name, words, y)
+    full, parts = full_bars(counts), []
+    clipped = False
+    for work in used_works(counts):
+        total, largest = int(counts.nbytes[work].sum()), int(counts.nbytes[work].max())
+        words = (
+            f"{LOOKS[work].meaning}: {format_nbytes(total)} in all; a full bar is {format_nbytes(full[work])}"
+        )
+        if largest > full[work]:
+            clipped = True
+            words += f", a clipped one up to {format_nbytes(largest)}"
+        parts += _entry(work, LOOKS[work].name, words, y)
         y += LINE
-    sizes = {len(row.ranks) for row in rows.rows}
+    sizes = {len(place.ranks) for place in rows.places}
     many = format_count(max(sizes), "rank") + (" at most" if len(sizes) > 1 else "")
-    words = (
-        f"A cell is {format_count(counts.per_column, 'slot')} of {many}. Its bars stand in this order from"
-    )
-    words += " top to bottom, those that its row has; hover for bytes."
+    cell = f"A cell is {format_count(counts.per_column, 'slot')} of {many}."
+    notes = [
+        f"{cell} Its bars stand from top to bottom in this order, those that its row has; hover for bytes."
+    ]
+    if clipped:
+        parts += [path(box(8, y - 10, 24, 11), fill(Work.INJECT)), zigzag(8, y - 3, 24)]
+        parts.append(text(40, y, "clipped: the bar does not fit, since it is far above what most slots move"))
+        y += LINE
     if not counts.packed:
-        words += " What ranks pack is not worked out for so many operations."
-    return [*parts, text(8, y, words)], y + 8
+        notes.append("What ranks pack is not worked out for so many operations.")
+    for note in notes:
+        parts.append(text(8, y, note))
+        y += LINE
+    return parts, y - LINE + 10
 
 
 def _timelines(
-    plan: Plan, rows: Rows, timelines: list[tuple[str, Timeline]], y: float
+    plan: Plan, rows: PictureRows, timelines: list[tuple[str, Timeline]], y: float
 ) -> tuple[list[str], float]:
     """Heading, legend and panels."""
     ports = Ports.of(plan.spec.topology, plan.ranks)
-    uses, span_s = measure_uses(timelines, rows, ports, PARTS)
-    panels = Panels(rows, ports, span_s, plan.certificate.bound.time_s, uses)
+    uses = measure_uses(timelines, rows, ports, PARTS)
+    panels = Panels(rows, ports, plan.certificate.bound.time_s, uses)
     parts = [text(8, y, "What happens when", "title")]
     y += LINE
+    free = [
+        f"Packing and unpacking are taken as free in the {title} run: no rate of packing was given."
+        for title in panels.free_packing()
+    ]
     if not panels.shown():
-        return [*parts, text(8, y, "Nothing happens in the timelines.", "head")], y
-    for lane, words in meanings(panels):
+        parts.append(text(8, y + 6, "Nothing happens in the timelines.", "head"))
+        for note in free:
+            y += LINE
+            parts.append(text(8, y + 6, note))
+        return parts, y
+    heights = panels.heights()
+    named = [(use.title, each) for use, each in zip(uses, heights, strict=True)]
+    for lane in panels.lanes():
+        words = height_words(lane, rows, ports, panels.shown(), named)
         parts += _entry(FILLS[lane], LABELS[lane], words, y)
         y += LINE
-    marks = "Thick line: the end of the run."
-    if 0 < panels.bound_s <= span_s:
-        marks += " Dashed line: T*, which no plan of least payload can beat."
-    parts.append(text(8, y, f"All heights are means over {format_s(span_s / PARTS)}. {marks}"))
-    drawn, y = draw_panels(panels, y + 12)
+    means = dict.fromkeys(format_s(use.span_s / PARTS) for use in uses)
+    notes = [f"All heights are means over {' and '.join(means)}. Upright line: the end of the run."]
+    notes += free
+    if any(0 < panels.bound_s <= use.span_s for use in uses):
+        notes[0] += " Dashed line: T*, which no plan of least payload can beat."
+    if not panels.one_scale:
+        notes.append("One run is many times as long as the other: each has its own scale of time and height.")
+    if any(each.above(use) for use, each in zip(uses, heights, strict=True)):
+        notes.append("Line on top of a lane: for that time it was above full height.")
+    for note in notes:
+        parts.append(text(8, y, note))
+        y += LINE
+    drawn, y = draw_panels(panels, y - 6)
     return [*parts, *drawn], y + LINE
 
 
-def _entry(kind: Kind, name: str, words: str, y: float) -> list[str]:
+def _entry(work: Work, name: str, words: str, y: float) -> list[str]:
     """One line of a legend."""
-    return [path(box(8, y - 9, 24, 10), fill(kind)), text(40, y, name), text(108, y, words, "faint")]
+    return [path(box(8, y - 10, 24, 11), fill(work)), text(40, y, name), text(116, y, words, "faint")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,76 +20,85 @@ MAX_SAMPLED_OPS = 3_000_000
 """Most operations of tensors that differ; each takes some 300 bytes for a while."""
 
 
-class Straight:
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledReads:
     """Which operations of a plan read one run of bytes, from those of one tensor of every kind.
 
     Tensors of one kind have the same group, layouts and units, so that their operations read alike.
 
-    Args:
-        plan: the plan.
+    Attributes:
+        rows: number of rows of the routes.
+        sample: for each unit, the one that stands for it, int64 of shape (units,).
+        op: numbers of the operations between ranks of those units, ascending, int64.
+        reads: whether each of them reads one run of bytes, bool of the same shape.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        schedule = plan.schedule
-        self.rows = len(plan.routes)
-        # units of a tensor together, in the same order for all tensors of a kind
-        order = np.lexsort((schedule.n_chunks, schedule.chunk, schedule.part, schedule.tensor))
-        tensors = schedule.tensor[order].astype(np.int64)
-        first = np.flatnonzero(np.diff(tensors, prepend=-1))
-        signature = np.stack((schedule.part, schedule.chunk, schedule.n_chunks), axis=1)[order]
-        known: dict[object, Ints] = {}
-        self.alike: Ints = np.arange(len(order), dtype=np.int64)
-        samples = []
-        for units, signs in zip(np.split(order, first[1:]), np.split(signature, first[1:]), strict=True):
-            if not len(units):
-                continue
-            number = int(schedule.tensor[units[0]])
-            tensor = plan.spec.tensors[number]
-            key = (
-                int(plan.groups.group_of[number]),
-                *(tensor.layouts(side) for side in ("src", "dst")),
-                *(converts(tensor, side) for side in ("src", "dst")),
-                tensor.shape,
-                tensor.bits,
-                signs.tobytes(),
-            )
-            if key not in known:
-                known[key] = units
-                samples.append(number)
-            self.alike[units] = known[key]
-        self.samples = tuple(samples)
-        self.op: Ints | None = None
-        self.reads: Bools = np.zeros(0, dtype=bool)
+    rows: int
+    sample: Ints
+    op: Ints
+    reads: Bools
 
-    def prepare(self, plan: Plan, counts: Ints) -> bool:
-        """Look at the operations of the tensors that stand for all.
-
-        Args:
-            plan: the plan.
-            counts: number of operations of each unit.
-
-        Returns:
-            Whether it was done; not where those are too many.
-
-        Raises:
-            VerificationError: if an operation reads what its rank does not have.
-        """
-        if int(counts[np.unique(self.alike)].sum()) > MAX_SAMPLED_OPS:
-            return False
-        ops = plan.ops(tensors=self.samples)
-        between = np.flatnonzero(ops.src != ops.dst)
-        self.op = ops.op[between]
-        self.reads = StraightBytes(plan.spec, ops).read(between)
-        return True
-
-    def of(self, unit: Ints, row: Ints) -> Bools:
+    def straight(self, unit: Ints, row: Ints) -> Bools:
         """Whether operations between ranks, none of them empty, read one run of bytes."""
-        wanted = self.alike[unit] * self.rows + row
-        if self.op is None or not len(self.op):
+        wanted = self.sample[unit] * self.rows + row
+        if not len(self.op):
             return np.zeros(len(wanted), dtype=bool)
         at = np.minimum(np.searchsorted(self.op, wanted), len(self.op) - 1)
         found: Bools = self.reads[at] & (self.op[at] == wanted)
         return found
+
+
+def find_reads(plan: Plan, ops_of_unit: Ints) -> SampledReads | None:
+    """Look at the operations of the tensors that stand for all.
+
+    Args:
+        plan: the plan.
+        ops_of_unit: number of operations of each unit of the schedule.
+
+    Returns:
+        What they read; None where those are too many operations.
+
+    Raises:
+        VerificationError: if an operation reads what its rank does not have.
+    """
+    sample, tensors = _sample_units(plan)
+    if int(ops_of_unit[np.unique(sample)].sum()) > MAX_SAMPLED_OPS:
+        return None
+    ops = plan.ops(tensors=tensors)
+    between = np.flatnonzero(ops.src != ops.dst)
+    reads = StraightBytes(plan.spec, ops).read(between)
+    return SampledReads(len(plan.routes), sample, ops.op[between], reads)
+
+
+def _sample_units(plan: Plan) -> tuple[Ints, tuple[int, ...]]:
+    """For each unit the one that stands for it, and the tensors of those that stand for others."""
+    schedule = plan.schedule
+    # units of a tensor together, in the same order for all tensors of a kind
+    order = np.lexsort((schedule.n_chunks, schedule.chunk, schedule.part, schedule.tensor))
+    tensor_of = schedule.tensor[order].astype(np.int64)
+    first = np.flatnonzero(np.diff(tensor_of, prepend=-1))
+    signature = np.stack((schedule.part, schedule.chunk, schedule.n_chunks), axis=1)[order]
+    known: dict[object, Ints] = {}
+    sample: Ints = np.arange(len(order), dtype=np.int64)
+    tensors = []
+    for units, signs in zip(np.split(order, first[1:]), np.split(signature, first[1:]), strict=True):
+        if not len(units):
+            continue
+        number = int(schedule.tensor[units[0]])
+        tensor = plan.spec.tensors[number]
+        key = (
+            int(plan.groups.group_of[number]),
+            *(tensor.layouts(side) for side in ("src", "dst")),
+            *(converts(tensor, side) for side in ("src", "dst")),
+            tensor.shape,
+            tensor.bits,
+            signs.tobytes(),
+        )
+        if key not in known:
+            known[key] = units
+            tensors.append(number)
+        sample[units] = known[key]
+    return sample, tuple(tensors)
 
 
 def packed_nbytes(src: Ints, dst: Ints, medium: Ints, slot: Ints, nbytes: Ints, straight: Bools) -> Ints:

@@ -1,28 +1,34 @@
-"""Timelines drawn side by side: a panel each, with the same rows and the same scale of time."""
+"""Timelines drawn side by side: a panel each, with the same rows.
+
+Where they last about as long they have the same scale of time and of height.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from reshard_planner.render.pipeline.counts import Kind
-from reshard_planner.render.pipeline.marks import LEFT, RIGHT, WIDTH, box, fill, hover, number, path, text
-from reshard_planner.render.pipeline.rows import Rows
-from reshard_planner.render.pipeline.slots import TWO_LINES, lane_names, row_names
-from reshard_planner.render.pipeline.times import Floats, Lane, Use, nic_rate
-from reshard_planner.render.text import format_nbytes, format_rate, format_s
+from reshard_planner.render.pipeline.counts import Work
+from reshard_planner.render.pipeline.heights import ROUNDING, LaneHeights, find_heights
+from reshard_planner.render.pipeline.marks import (
+    GAP,
+    LANE,
+    LEFT,
+    RIGHT,
+    WIDTH,
+    box,
+    fill,
+    hover,
+    number,
+    path,
+    text,
+)
+from reshard_planner.render.pipeline.rows import PictureRows
+from reshard_planner.render.pipeline.slots import first_lane, row_height, row_names
+from reshard_planner.render.pipeline.times import Floats, PanelLane, TimelineUse
+from reshard_planner.render.text import format_nbytes, format_s
 from reshard_planner.topology import Ports
-
-HEIGHT = 700
-"""Height of all rows together that is aimed at, in points."""
-
-LEAST_LANE, MOST_LANE = 5, 16
-"""Heights of one lane."""
-
-GAP = 5
-"""Height between rows."""
 
 BETWEEN = 30
 """Width between panels."""
@@ -30,9 +36,19 @@ BETWEEN = 30
 PARTS = 140
 """Parts of the time that a panel shows the means of."""
 
-LABELS = {Lane.NIC_OUT: "NIC out", Lane.NIC_IN: "NIC in", Lane.NVLINK: "NVLink", Lane.PACK: "pack/unpack"}
+LABELS = {
+    PanelLane.NIC_OUT: "NIC out",
+    PanelLane.NIC_IN: "NIC in",
+    PanelLane.NVLINK: "NVLink",
+    PanelLane.PACK: "pack/unpack",
+}
 
-FILLS = {Lane.NIC_OUT: Kind.INJECT, Lane.NIC_IN: Kind.ARRIVE, Lane.NVLINK: Kind.FANOUT, Lane.PACK: Kind.PACK}
+FILLS = {
+    PanelLane.NIC_OUT: Work.INJECT,
+    PanelLane.NIC_IN: Work.ARRIVE,
+    PanelLane.NVLINK: Work.FANOUT,
+    PanelLane.PACK: Work.PACK,
+}
 """Kinds of work that lanes are filled like."""
 
 
@@ -43,16 +59,19 @@ class Panels:
     Attributes:
         rows: ranks of each row.
         ports: links of all ranks.
-        span_s: time that panels show, in seconds.
         bound_s: the bound T*, in seconds.
         uses: what they show.
     """
 
-    rows: Rows
+    rows: PictureRows
     ports: Ports
-    span_s: float
     bound_s: float
-    uses: tuple[Use, ...]
+    uses: tuple[TimelineUse, ...]
+
+    @property
+    def one_scale(self) -> bool:
+        """Whether all panels have one scale of time and of height."""
+        return len({use.span_s for use in self.uses}) == 1
 
     @property
     def width(self) -> float:
@@ -66,55 +85,23 @@ class Panels:
 
     def shown(self) -> list[int]:
         """Rows in which anything happens."""
-        happens = sum(use.nbytes.any(axis=1).astype(int) for use in self.uses)
-        return np.flatnonzero(happens).tolist()
+        return [at for at in range(len(self.rows)) if self.lanes(at)]
 
-    def lanes(self, at: int | None = None) -> list[Lane]:
-        """Lanes in which anything happens, of one row or of any."""
+    def lanes(self, at: int | None = None) -> list[PanelLane]:
+        """Lanes in which anything takes time, of one row or of any."""
         rows = slice(None) if at is None else at
-        return [lane for lane in Lane if any(use.nbytes[rows, lane].any() for use in self.uses)]
+        return [lane for lane in PanelLane if any(use.rate[rows, lane].any() for use in self.uses)]
 
-    def full_rates(self) -> Floats:
-        """Rate that the full height stands for, per row and lane, as those of :class:`Use`.
+    def free_packing(self) -> list[str]:
+        """Titles of the runs that pack in no time."""
+        lane = PanelLane.PACK
+        return [use.title for use in self.uses if use.nbytes[:, lane].any() and not use.rate[:, lane].any()]
 
-        It is the rate of the row's NICs, of NVLink the largest rate per rank anywhere, and of packing all
-        ranks. Where a run was faster than its NICs are said to be, all NICs are taken to be that fast.
-        """
-        ranks = np.array([len(row.ranks) for row in self.rows.rows])
-        full = np.ones((len(ranks), len(Lane)))
-        nics = np.array([nic_rate(self.rows, self.ports, at) for at in range(len(ranks))], dtype=np.float64)
-        nics[nics == 0] = 1.0
-        peak = np.max([use.rate.max(axis=2, initial=0.0) for use in self.uses], axis=0)
-        for lane in (Lane.NIC_OUT, Lane.NIC_IN):
-            full[:, lane] = nics * max(1.0, float((peak[:, lane] / nics).max(initial=0.0)))
-        full[:, Lane.NVLINK] = ranks * max(1.0, float((peak[:, Lane.NVLINK] / ranks).max(initial=0.0)))
-        full[:, Lane.PACK] = max(1.0, float(peak[:, Lane.PACK].max(initial=0.0)))
-        return full
-
-
-def meanings(panels: Panels) -> list[tuple[Lane, str]]:
-    """What the height of each lane stands for, in words."""
-    shown, full = panels.shown(), panels.full_rates()
-    members = [list(panels.rows.rows[at].ranks) for at in shown]
-    nics = [nic_rate(panels.rows, panels.ports, at) for at in shown]
-    faster = any(full[at, Lane.NIC_OUT] > 1.001 * max(1, rate) for at, rate in zip(shown, nics, strict=True))
-    nic = "the most seen, above the rate of the NICs" if faster else f"the row's NICs, {_rates(nics)}"
-    per_rank = full[shown[0], Lane.NVLINK] / len(members[0]) if shown else 0.0
-    links = [int(rate) for ranks in members for rate in panels.ports.nvlink_bytes_per_s[ranks].tolist()]
-    words = {
-        Lane.NIC_OUT: f"sent over the network; full height is {nic}",
-        Lane.NIC_IN: f"received from the network; full height is {nic}",
-        Lane.NVLINK: "sent and received over NVLink; full height is the most seen,"
-        f" {format_rate(int(per_rank))} per rank; a link has {_rates(links)} in each direction",
-        Lane.PACK: "copying, packing and unpacking; full height is all the time of all ranks",
-    }
-    return [(lane, words[lane]) for lane in panels.lanes()]
-
-
-def _rates(rates: Iterable[int]) -> str:
-    """Least and largest of some rates, once if they are equal."""
-    ends = sorted(set(rates)) or [0]
-    return " to ".join(dict.fromkeys((format_rate(ends[0]), format_rate(ends[-1]))))
+    def heights(self) -> tuple[LaneHeights, ...]:
+        """Full heights of each timeline: of all together if they have one scale of time."""
+        if self.one_scale:
+            return (find_heights(self.rows, self.ports, self.uses),) * len(self.uses)
+        return tuple(find_heights(self.rows, self.ports, (use,)) for use in self.uses)
 
 
 def draw_panels(panels: Panels, top: float) -> tuple[list[str], float]:
@@ -123,26 +110,29 @@ def draw_panels(panels: Panels, top: float) -> tuple[list[str], float]:
     Returns:
         Elements, and where they end.
     """
-    shown = panels.shown()
-    many = [len(panels.lanes(at)) for at in shown]
-    lane_height = min(MOST_LANE, max(LEAST_LANE, (HEIGHT - GAP * len(shown)) / max(1, sum(many))))
-    two_lines = lane_height * min(many) >= TWO_LINES
-    full = panels.full_rates()
-    first = y = top + 34
+    heights = panels.heights()
+    first = y = top + 42
     parts: list[str] = []
-    for at in shown:
+    for at in panels.shown():
         lanes = panels.lanes(at)
-        height = lane_height * len(lanes)
-        parts += row_names(panels.rows.rows[at], y, height, two_lines=two_lines)
-        parts += lane_names([LABELS[lane] for lane in lanes], y, lane_height)
+        height = row_height(len(lanes))
+        parts += row_names(panels.rows.places[at], [LABELS[lane] for lane in lanes], y)
         for column, use in enumerate(panels.uses):
             x = panels.left(column)
             parts.append(path(box(x, y, panels.width, height), "band"))
-            for place, lane in enumerate(lanes):
-                if use.nbytes[at, lane]:
+            full = heights[column].full
+            for number_of_lane, lane in enumerate(lanes):
+                if use.rate[at, lane].any():
                     shares = use.rate[at, lane] / full[at, lane]
                     parts.append(
-                        _lane(panels, use, at, lane, shares, (x, y + lane_height * place, lane_height))
+                        _lane(
+                            panels,
+                            use,
+                            at,
+                            lane,
+                            shares,
+                            (x, first_lane(y, len(lanes)) + LANE * number_of_lane),
+                        )
                     )
         y += height + GAP
     for column, use in enumerate(panels.uses):
@@ -151,19 +141,33 @@ def draw_panels(panels: Panels, top: float) -> tuple[list[str], float]:
 
 
 def _lane(
-    panels: Panels, use: Use, at: int, lane: Lane, shares: Floats, place: tuple[float, float, float]
+    panels: Panels,
+    use: TimelineUse,
+    at: int,
+    lane: PanelLane,
+    shares: Floats,
+    corner: tuple[float, float],
 ) -> str:
     """One lane of one row in a panel, and on hover its bytes."""
-    x, y, height = place
-    row = panels.rows.rows[at]
-    busy = f"{shares.mean():.1%} of full height on average over {format_s(panels.span_s)}"
+    x, y = corner
+    place = panels.rows.places[at]
+    busy = f"{shares.mean():.1%} of full height on average over {format_s(use.span_s)}"
     words = [
-        f"{use.title}: {row.name}, {row.place}",
-        f"{LABELS[lane]}: {format_nbytes(int(use.nbytes[at, lane]))}, {busy}",
+        f"{use.title}: {place.name}, {place.where}",
+        f"{LABELS[lane]}: {format_nbytes(int(use.nbytes[at, lane]))}, {busy}, {shares.max():.1%} at most",
     ]
-    area = _area(shares, x, y + height, panels.width, height - 1)
-    return hover(
-        words, path(box(x, y, panels.width, height), "cell"), path(area, f"{fill(FILLS[lane])} area")
+    area = _area(shares, x, y + LANE, panels.width, LANE - 1)
+    parts = [path(box(x, y, panels.width, LANE), "cell"), path(area, f"{fill(FILLS[lane])} area")]
+    above = _above(shares, x, y + 1, panels.width)
+    return hover(words, *parts, *([path(above, "over")] if above else []))
+
+
+def _above(shares: Floats, x: float, y: float, width: float) -> str:
+    """Path commands of lines over the parts of the time with more than full height."""
+    step = width / len(shares)
+    return "".join(
+        f"M{number(x + part * step)} {number(y)}h{number(step)}"
+        for part in np.flatnonzero(shares > 1 + ROUNDING).tolist()
     )
 
 
@@ -182,20 +186,20 @@ def _area(shares: Floats, x: float, base: float, width: float, height: float) ->
     return commands + (f"V{number(base)}z" if raised else "")
 
 
-def _frame(panels: Panels, use: Use, x: float, top: float, rows: tuple[float, float]) -> list[str]:
+def _frame(panels: Panels, use: TimelineUse, x: float, top: float, rows: tuple[float, float]) -> list[str]:
     """Title, times, end of the run, and T*."""
     first, bottom = rows[0] - 6, rows[1]
-    scale = panels.width / panels.span_s
-    parts = [text(x, top + 10, f"{use.title}: {format_s(use.end_s)}", "head")]
-    step = _nice(panels.span_s / max(2, panels.width / 90))
-    ticks = [tick * step for tick in range(int(panels.span_s / step * 1.000001) + 1)]
+    scale = panels.width / use.span_s
+    parts = [text(x, top + 14, f"{use.title}: {format_s(use.end_s)}", "head")]
+    step = _nice(use.span_s / max(2, panels.width / 90))
+    ticks = [tick * step for tick in range(int(use.span_s / step * 1.000001) + 1)]
     parts += [text(x + at * scale, first - 2, format_s(at), "small faint", "middle") for at in ticks]
     parts.append(
-        path("".join(f"M{number(x + at * scale)} {number(first)}V{number(bottom)}" for at in ticks), "line")
+        path("".join(f"M{number(x + at * scale)} {number(first)}V{number(bottom)}" for at in ticks), "grid")
     )
     end = f"M{number(x + use.end_s * scale)} {number(first)}V{number(bottom)}"
     parts.append(hover([f"{use.title}: ends at {format_s(use.end_s)}"], path(end, "end")))
-    if 0 < panels.bound_s <= panels.span_s:
+    if 0 < panels.bound_s <= use.span_s:
         at = x + panels.bound_s * scale
         words = [f"T*, the least time of any plan of least payload: {format_s(panels.bound_s)}"]
         parts.append(hover(words, path(f"M{number(at)} {number(first)}V{number(bottom + 4)}", "bound")))

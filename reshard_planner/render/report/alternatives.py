@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from reshard_planner.compiler import Outline
 from reshard_planner.ir.plan import Plan
 
 
@@ -17,7 +18,8 @@ class Alternative:
         network_nbytes: payload, in bytes; None if it has no plan, and so are the others then.
         nvlink_nbytes: bytes over NVLink.
         busiest_s: time of the busiest port at its datasheet rate, in seconds.
-        schedule_s: sum over slots of the busiest port's time, and start-up times, in seconds.
+        schedule_s: sum over slots of the busiest port's time, and start-up times, in seconds; None where
+            only its routes are known.
         predicted_s: predicted time of a run, in seconds; None without a prediction.
         note: why something is missing; empty where nothing is.
     """
@@ -44,6 +46,11 @@ class Alternative:
             predicted_s,
             note,
         )
+
+    @classmethod
+    def routed(cls, strategy: str, outline: Outline) -> Self:
+        """The figures of routes that were not scheduled."""
+        return cls(strategy, outline.network_nbytes, outline.nvlink_nbytes, outline.busiest_s, None, None)
 
     @classmethod
     def without(cls, strategy: str, note: str) -> Self:

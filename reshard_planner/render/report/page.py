@@ -9,14 +9,16 @@ from html import escape
 from importlib.resources import files
 
 from reshard_planner.ir.plan import Plan
+from reshard_planner.ir.timeline import Timeline
 from reshard_planner.render.report import sections
 from reshard_planner.render.report.alternatives import Alternative
 from reshard_planner.render.report.beside import comparison
 from reshard_planner.render.report.document import build_document, to_script
+from reshard_planner.render.report.hopdata import picture_edges
 from reshard_planner.render.report.loads import measure_loads
 from reshard_planner.render.report.pictures import draw_pictures
-from reshard_planner.render.report.ports import port_loads
-from reshard_planner.render.report.timeline import MAX_BINS, timeline_of_prediction, timeline_of_schedule
+from reshard_planner.render.report.ports import alike_domains, port_loads
+from reshard_planner.render.report.timeline import MAX_BINS, find_timeline
 from reshard_planner.render.report.words import claims
 from reshard_planner.render.summary import facts
 from reshard_planner.render.text import format_count, format_nbytes, format_s, plain
@@ -34,8 +36,22 @@ NAVIGATION = (
 """Sections by id, in order."""
 
 
-SCRIPTS = ("base.js", "pictures.js", "ports.js", "timeline.js", "tensors.js", "start.js")
+SCRIPTS = (
+    "base.js",
+    "pictures.js",
+    "hops.js",
+    "diagram.js",
+    "own.js",
+    "ports.js",
+    "timeline.js",
+    "tensors.js",
+    "start.js",
+)
 """Parts of the script, which share one scope, in order."""
+
+
+GAP = {"gap": "busiest port"}
+"""What a figure is called that without its name would read as the distance of the run's time to the bound."""
 
 
 def report_html(
@@ -43,6 +59,7 @@ def report_html(
     *,
     alternatives: Sequence[Alternative] | None = None,
     prediction: Prediction | None = None,
+    measured: Timeline | None = None,
     name: str = "",
 ) -> str:
     """Write a report of a plan.
@@ -55,6 +72,8 @@ def report_html(
         alternatives: the same spec by other strategies; no comparison for None.
         prediction: a predicted run of the plan, for the timeline and its time; by default the timeline shows
             the schedule, which is known without predicting anything.
+        measured: events of a measured run of the plan, which the timeline shows beside it; those of ranks
+            that are not the plan's are left out.
         name: what the plan is called, such as the name of its file.
 
     Returns:
@@ -64,16 +83,16 @@ def report_html(
         TopologyError: if a rank runs on no GPU of the topology.
         TableError: if the tables rename impossible ranks.
     """
-    loads = measure_loads(plan, MAX_BINS)
-    if prediction is None:
-        timeline = timeline_of_schedule(loads)
-    else:
-        timeline = timeline_of_prediction(plan, loads, prediction)
     pictures = draw_pictures(plan)
-    mine = Alternative.of(plan, None if prediction is None else prediction.elapsed_s)
-    document = build_document(plan, loads, timeline, port_loads(loads), pictures.layouts)
+    loads = measure_loads(plan, MAX_BINS, picture_edges(pictures.scene))
+    timeline = find_timeline(plan, loads, prediction, measured)
+    elapsed_s = None if prediction is None else prediction.elapsed_s
+    mine = Alternative.of(plan, elapsed_s)
+    document = build_document(plan, loads, timeline, port_loads(loads), pictures)
     parts = {
-        "certificate": sections.certificate(claims(plan)) + _all_facts(plan),
+        "certificate": (
+            sections.certificate(claims(plan, elapsed_s, alike_domains(plan, loads))) + _all_facts(plan)
+        ),
         "comparison": comparison(plan, mine, alternatives),
         "ports": _part("parts/ports.html"),
         "hops": sections.hops(pictures) + _part("parts/flows.html"),
@@ -102,14 +121,15 @@ def _subtitle(plan: Plan, prediction: Prediction | None) -> str:
 
 def _all_facts(plan: Plan) -> str:
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in facts(plan)
+        f'<tr><th scope="row">{escape(GAP.get(name, name))}</th>'
+        f"<td>{escape(value.removeprefix(f'{GAP.get(name)} '))}</td></tr>"
+        for name, value in facts(plan)
     )
     digest = f'<tr><th scope="row">digest</th><td><code>{escape(plan.digest)}</code></td></tr>'
     return (
         f"<details><summary>All figures</summary><table>{rows}{digest}</table>"
         '<p class="note">reshard-planner verify PLAN computes every one of them again, and sums up the cut'
-        " that"
-        " proves the bound.</p></details>"
+        " that proves the bound.</p></details>"
     )
 
 

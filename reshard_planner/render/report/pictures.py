@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from reshard_planner.demand import Geometry, find_geometries
 from reshard_planner.errors import InputError
 from reshard_planner.ir.plan import Plan
+from reshard_planner.render.hops.choice import choose
+from reshard_planner.render.hops.scene import Scene, set_scene
 from reshard_planner.render.hops.transfers import transfers_dot
 from reshard_planner.render.layouts.svg import layouts_svg
 from reshard_planner.render.svg import to_svg
@@ -28,6 +30,9 @@ STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 
 DARK = re.compile(r"@media\s*\(prefers-color-scheme:\s*dark\)")
 """What begins styles for dark screens."""
+
+DARK_SCREENS = "@media screen and (prefers-color-scheme: dark)"
+"""What it becomes: paper is white, and the script of the page finds it where a theme is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,13 @@ class Pictures:
     """All pictures of a report.
 
     Attributes:
+        scene: what the picture of transfers shows.
         hops: transfers between ranks or domains; None where it could not be drawn.
         hops_note: why not.
         layouts: by geometry, those of most bytes first.
     """
 
+    scene: Scene
     hops: str | None
     hops_note: str
     layouts: tuple[LayoutPicture, ...]
@@ -74,7 +81,7 @@ def draw_pictures(plan: Plan) -> Pictures:
                 svg = drawn
                 room -= len(drawn)
         layouts.append(LayoutPicture(tensors, nbytes, svg))
-    return Pictures(hops, note, tuple(layouts))
+    return Pictures(set_scene(plan, choose(plan)), hops, note, tuple(layouts))
 
 
 def _alike(plan: Plan, geometries: tuple[Geometry, ...]) -> list[tuple[tuple[int, ...], int]]:
@@ -98,13 +105,5 @@ def _hops(plan: Plan) -> tuple[str | None, str]:
 
 
 def element(svg: str) -> str:
-    """The ``svg`` element of a document alone, as HTML takes it, and for white paper.
-
-    Pages have a theme of their own choice, which styles within pictures do not see; so all pictures keep to
-    one.
-    """
-    return STYLE.sub(_without_dark, svg[svg.index("<svg") :].strip())
-
-
-def _without_dark(style: re.Match[str]) -> str:
-    return DARK.sub("@media not all", style[0])
+    """The ``svg`` element of a document alone, as HTML takes it, whose dark styles are for screens only."""
+    return STYLE.sub(lambda style: DARK.sub(DARK_SCREENS, style[0]), svg[svg.index("<svg") :].strip())

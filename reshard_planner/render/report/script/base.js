@@ -25,6 +25,14 @@ const seconds = (value) => {
   const [scale, unit] = units.find(([one]) => value / one >= 0.995) || units[3];
   return `${digits(value / scale)} ${unit}`;
 };
+const between = (from, to) => { // with as many digits as tell the two ends apart
+  const units = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
+  const [scale, unit] = units.find(([one]) => to / one >= 0.995) || units[3];
+  const apart = (to - from) / scale;
+  const places = apart > 0 ? Math.min(9, Math.max(0, 2 - Math.floor(Math.log10(apart)))) : 2;
+  const text = (value) => value ? (value / scale).toFixed(places) : "0";
+  return `${text(from)} to ${text(to)} ${unit}`;
+};
 const percent = (share) => `${(share * 100).toFixed(share < 0.0995 ? 1 : 0)} %`;
 const ranges = (text) => text === "" ? [] : text.split(",").map((part) => {
   const [first, last] = part.split("-").map(Number);
@@ -33,63 +41,96 @@ const ranges = (text) => text === "" ? [] : text.split(",").map((part) => {
 const shorten = (text) => text.length > 26 ? `${text.slice(0, 16)} ... ${text.slice(-6)}` : text;
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
-// ---- what is chosen: ranks (of a domain, or one), a tensor, a layout; everything else follows
-const state = { name: "", ranks: null, tensor: null, layout: null };
+// ---- what is chosen: ranks (of a place), a flow, a tensor, a layout; everything else follows
+const state = { name: "", ranks: null, flow: null, tensor: null, layout: null };
 const followers = [];
 const changed = () => { showChosen(); followers.forEach((follow) => follow()); };
 const touches = (text) => !state.ranks || ranges(text).some(([first, last]) =>
   state.ranks.some(([begin, end]) => first <= end && begin <= last));
-const domainRanks = new Map(data.domains.map(([number, ranks]) => [number, ranks]));
 const chooseRanks = (name, ranks) => { state.name = name; state.ranks = ranks && ranges(ranks); changed(); };
-const chooseDomain = (number) => chooseRanks(`domain ${number} (ranks ${domainRanks.get(number)})`, domainRanks.get(number));
-const choosePlace = (number) => data.flows && data.flows.byRank
-  ? chooseRanks(`rank ${number}`, String(number)) : chooseDomain(number);
+const domainRanks = new Map(data.domains.map(([number, ranks]) => [number, ranks]));
+const domainOf = new Map(data.domains.flatMap(([number, text]) => ranges(text).flatMap(([first, last]) =>
+  Array.from({ length: last - first + 1 }, (_, at) => [first + at, number]))));
+const said = ([name, ranks]) => name.startsWith("rank ") ? name : `${name} (ranks ${ranks})`;
+const rangeText = (list) => list.map(([first, last]) => first === last ? first : `${first}-${last}`).join(",");
 
 function showChosen() {
   const box = $("chosen");
   box.replaceChildren();
-  const chip = (what, text, clear) => {
-    const button = make("button", "Show all");
+  const chip = (what, text, clear, undo = "Show all") => {
+    const button = make("button", undo);
     button.type = "button";
     button.addEventListener("click", () => { clear(); changed(); });
     button.setAttribute("aria-label", `No longer ${what} ${text}`);
     box.append(make("span", `${what} ${text}`), button);
   };
-  if (state.ranks) chip("Only", state.name, () => { state.ranks = null; state.name = ""; });
-  if (state.tensor !== null) chip("Marked", `the time of ${data.tensors.name[state.tensor]}`, () => { state.tensor = null; });
+  if (state.ranks) chip("Only", said([state.name, rangeText(state.ranks)]), () => { state.ranks = null; state.name = ""; });
+  if (state.tensor !== null) chip("Marked", `the time of ${data.tensors.name[state.tensor]}`, () => { state.tensor = null; }, "Unmark");
   if (state.layout !== null) chip("Only", "tensors of one layout, in the table", () => { state.layout = null; });
   box.hidden = !box.childNodes.length;
   const focus = $("focus");
-  const words = state.name.split(" ");
   const custom = focus.querySelector("[value=custom]");
-  focus.value = state.ranks ? `${words[0]} ${words[1]}` : "";
+  focus.value = state.name;
   custom.hidden = !state.ranks || focus.selectedIndex >= 0;
-  if (!custom.hidden) { custom.textContent = `${words[0]} ${words[1]}`; focus.value = "custom"; }
+  if (!custom.hidden) { custom.textContent = state.name; focus.value = "custom"; }
 }
 
 function setUpFocus() {
   const focus = $("focus");
-  const option = (value, text) => { const node = make("option", text); node.value = value; focus.append(node); };
-  option("", "everything");
-  option("custom", ""); // domains that the picture draws as one
+  const chosen = new Map([["", null]]);
+  const option = (name, ranks, text) => {
+    const node = make("option", text);
+    node.value = name;
+    chosen.set(name, ranks);
+    focus.append(node);
+  };
+  option("", null, "everything");
+  option("custom", null, ""); // ranks that are no domain of their own, as of several
   focus.lastChild.hidden = true;
-  for (const [number, ranks] of data.domains) option(`domain ${number}`, `domain ${number}: ranks ${shorten(ranks)}`);
-  if (data.flows && data.flows.byRank) {
-    for (const [, text] of data.domains) for (const [first, last] of ranges(text)) {
-      for (let rank = first; rank <= last; rank += 1) option(`rank ${rank}`, `rank ${rank}`);
-    }
+  for (const [number, ranks] of data.domains) option(`domain ${number}`, ranks, `domain ${number}: ranks ${shorten(ranks)}`);
+  if (data.flows.byRank) for (const [name, ranks] of data.flows.places) option(name, ranks, name);
+  else if (data.pairs) for (const [first, last] of data.domains.flatMap(([, ranks]) => ranges(ranks))) {
+    for (let rank = first; rank <= last; rank += 1) option(`rank ${rank}`, String(rank), `rank ${rank}`);
   }
-  focus.addEventListener("change", () => {
-    const [kind, number] = focus.value.split(" ");
-    if (kind === "domain") chooseDomain(Number(number));
-    else if (kind === "rank") chooseRanks(`rank ${number}`, number);
-    else if (kind === "") chooseRanks("", null);
-  });
+  focus.addEventListener("change", () => chooseRanks(focus.value, chosen.get(focus.value)));
   $("theme").addEventListener("change", (event) => {
     if (event.target.value) document.documentElement.dataset.theme = event.target.value;
     else delete document.documentElement.dataset.theme;
+    themePictures(event.target.value);
     followers.forEach((follow) => follow());
   });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.target.matches("input, select")) return;
+    if (state.flow) closeFlow();
+    else if (state.tensor !== null) state.tensor = null;
+    else if (state.ranks) [state.ranks, state.name] = [null, ""];
+    else return;
+    changed();
+  });
+}
+
+// ---- what can be pressed, by mouse and by key
+function pressable(node, label, act) {
+  node.setAttribute("tabindex", "0");
+  node.setAttribute("role", "button");
+  node.setAttribute("aria-label", label);
+  onPress(node, act);
+}
+function onPress(node, act) {
+  node.classList.add("press");
+  node.addEventListener("click", (event) => { event.preventDefault(); event.stopPropagation(); act(); });
+  node.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  });
+}
+function plainButton(words, act) {
+  const button = make("button", words);
+  button.type = "button";
+  button.addEventListener("click", act);
+  return button;
 }
 
 // ---- tables with columns that may sort

@@ -1,6 +1,7 @@
 // ---- all of it, in the order of the page
 setUpFocus();
 setUpPictures();
+setUpOwn();
 setUpPorts();
 setUpFlows();
 setUpTimeline();

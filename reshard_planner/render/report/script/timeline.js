@@ -1,28 +1,40 @@
 // ---- timeline
 function setUpTimeline() {
-  const { edges, rows, lanes, full } = data.timeline;
+  const { runs, edges, stretch, tops, rows, full } = data.timeline;
+  const apart = stretch.some((times) => times !== 1); // each run has its own scale of time; that of the view is the first's
+  const kinds = [...new Set(data.timeline.lanes.map(([, name]) => name))];
+  const kindOfLane = data.timeline.lanes.map(([, name]) => kinds.indexOf(name));
+  const lanes = data.timeline.lanes.map(([run, name]) => runs.length > 1 ? `${name}, ${runs[run][0]}` : name);
   const cells = Uint8Array.from(atob(data.timeline.cells), (character) => character.charCodeAt(0));
   const spans = edges.length - 1;
   const end = edges[spans];
-  const at = (lane, line, span) => cells[(lane * rows.length + line) * spans + span] / full;
+  const at = (lane, line, span) => cells[(lane * rows.length + line) * spans + span] / full; // of what its lane can show
+  const eachRun = (from, to) => runs.map(([kind], run) => `${between(from * stretch[run], to * stretch[run])}${apart ? ` ${kind}` : ""}`)
+    .slice(0, apart ? runs.length : 1).join(", ");
+  const busy = (lane, share) => `${share === 1 && tops[lane] < 1 ? "at least " : ""}${percent(share * tops[lane])}`;
   const select = $("lane");
   const option = (value, text) => { const node = make("option", text); node.value = value; select.append(node); };
   option("all", "all");
-  lanes.forEach((name, lane) => option(lane, name));
-  let picked = false; // by the reader; until then the busiest lane is shown, or all where there is room
+  kinds.forEach((name, kind) => option(kind, name));
+  let picked = false; // by the reader; until then the lane that binds is shown, or the busiest where nothing is in that
   const pickLane = () => {
     if (picked) return;
-    const totals = lanes.map((_, lane) => {
+    const totals = kinds.map((_, kind) => {
+      const lane = kindOfLane.indexOf(kind); // of the first run
       let sum = 0;
       for (const line of shown) for (let span = 0; span < spans; span += 1) sum += at(lane, line, span);
       return sum;
     });
-    select.value = shown.length <= 32 ? "all" : String(totals.indexOf(Math.max(...totals)));
+    const binds = kinds.indexOf(data.timeline.binds);
+    select.value = String(totals[binds] ? binds : totals.indexOf(Math.max(...totals)));
   };
+  const hint = $("cell").textContent;
+  const nothing = "Nothing moves between ranks here, so there is no time to show.";
   const view = { from: 0, to: end };
   let shown = [];
   let drag = null;
-  const gutter = 132; // room for names on the left, and above the first row
+  const named = 64; // rows up to which each lane of several has room for its name and for a bar
+  let gutter = 0; // room for names on the left, and above the first row
   const pad = 6;
   const canvas = $("rows");
   const mean = $("mean");
@@ -30,15 +42,17 @@ function setUpTimeline() {
     const style = getComputedStyle(document.documentElement);
     const get = (name) => style.getPropertyValue(name).trim();
     return { ink: get("--ink"), faint: get("--faint"), line: get("--line"), back: get("--card"), bound: get("--bound"), pick: get("--pick"),
-      lanes: [get("--network"), get("--network"), get("--nvlink"), get("--nvlink"), get("--own")] };
+      lanes: kindOfLane.map((kind) => get(["--network", "--network", "--nvlink", "--nvlink", "--own"][kind])) };
   };
-  const laneList = () => select.value === "all" ? lanes.map((_, lane) => lane) : [Number(select.value)];
+  const laneList = () => each(lanes.length).filter((lane) => select.value === "all" || kindOfLane[lane] === Number(select.value))
+    .sort((a, b) => kindOfLane[a] - kindOfLane[b]); // both runs of a kind below one another
   const fit = (node, height) => {
     const scale = window.devicePixelRatio || 1;
-    const width = node.clientWidth || 800;
+    const width = $("rows-box").clientWidth || 800; // both: one scale of time, beside the bar that scrolls
     node.width = Math.round(width * scale);
     node.height = Math.round(height * scale);
     node.style.height = `${height}px`;
+    node.style.width = `${width}px`;
     const pen = node.getContext("2d");
     pen.setTransform(scale, 0, 0, scale, 0, 0);
     pen.clearRect(0, 0, width, height);
@@ -62,23 +76,24 @@ function setUpTimeline() {
     const [begin, stop] = [data.tensors.begin[state.tensor], data.tensors.end[state.tensor]];
     return begin < 0 ? null : [begin, stop];
   };
-  const ticks = (pen, x, height, palette) => {
-    const width = view.to - view.from;
+  const ticks = (pen, x, height, palette, times) => {
+    const width = (view.to - view.from) * times;
     if (!(width > 0)) return;
-    const rough = width / 6;
+    const rough = width / Math.max(2, Math.min(6, Math.floor((x(view.to) - x(view.from)) / 70)));
     const ten = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((times) => times * ten).find((one) => one >= rough);
     pen.fillStyle = palette.faint;
     pen.textAlign = "center";
-    for (let number = Math.ceil(view.from / step); number * step <= view.to; number += 1) {
-      const position = x(number * step);
+    for (let number = Math.ceil(view.from * times / step); number * step <= view.to * times; number += 1) {
+      const position = x(number * step / times);
       pen.fillRect(position, height - 14, 1, 4);
       if (position < gutter + 20) continue;
       pen.fillText(seconds(number * step), Math.min(position, x(view.to) - 22), height - 5);
     }
   };
   const drawMean = (list, palette) => {
-    const height = 26 * list.length + 18;
+    const scales = stretch.slice(0, apart ? runs.length : 1);
+    const height = 26 * list.length + 18 * scales.length;
     const [pen, width] = fit(mean, height);
     const x = scaleX(width);
     const last = first(view.to);
@@ -98,15 +113,40 @@ function setUpTimeline() {
       pen.textAlign = "right";
       pen.fillText(`mean ${lanes[lane]}`, gutter - 6, base - 9);
     });
-    ticks(pen, x, height, palette);
+    scales.forEach((times, run) => {
+      const bottom = height - 18 * (scales.length - 1 - run);
+      ticks(pen, x, bottom, palette, times);
+      pen.textAlign = "right";
+      if (apart) pen.fillText(runs[run][0], gutter - 6, bottom - 5);
+    });
   };
-  const lineHeight = (list) => Math.max(list.length * 3, Math.min(24 * list.length, Math.floor(470 / Math.max(1, shown.length))));
+  const hasNames = (list) => list.length > 1 && shown.length <= named;
+  const lineHeight = (list) => Math.max(list.length * (hasNames(list) ? 14 : 3), Math.min(24 * list.length, Math.floor((runs.length > 1 ? 760 : 470) / Math.max(1, shown.length))));
+  const measureGutter = (list) => {
+    const pen = canvas.getContext("2d");
+    pen.font = "11px Helvetica, Arial, sans-serif";
+    const longest = (texts) => Math.max(0, ...texts.map((text) => pen.measureText(text).width));
+    const names = longest(shown.map((line) => shorten(rows[line][0]))) + (hasNames(list) ? longest(list.map((lane) => lanes[lane])) + 10 : 0);
+    gutter = Math.ceil(12 + Math.max(names, longest(list.map((lane) => `mean ${lanes[lane]}`))));
+    canvas.dataset.gutter = String(gutter);
+  };
+  const showKey = (list) => {
+    const colours = [["NIC", "blue"], ["NVLink", "green"], ["pack", "pink, what ranks do themselves"]]
+      .filter(([name]) => list.some((lane) => lanes[lane].startsWith(name))).map(([name, colour]) => `${name}: ${colour}`);
+    const bars = lineHeight(list) / list.length >= 8 ? "The higher a bar, the busier the port" : "The stronger the colour, the busier the port";
+    const where = list.length < 2 ? "" : hasNames(list) ? " Each row has its lanes below one another, named on the left." : ` The lanes of a row, from above: ${list.map((lane) => lanes[lane]).join("; ")}.`;
+    $("timeline-key").textContent = `${bars}. ${colours.join("; ")}.${where}`;
+  };
   const draw = () => {
     const palette = colours();
     shown = each(rows.length).filter((line) => touches(rows[line][1]));
     pickLane();
     const list = laneList();
-    if (!(end > 0) || !shown.length) { $("cell").textContent = "Nothing moves between ranks here, so there is no time to show."; $("timeline-box").hidden = true; return; }
+    if (!(end > 0) || !shown.length) { $("cell").textContent = nothing; $("timeline-box").hidden = true; return; }
+    $("timeline-box").hidden = false;
+    if ($("cell").textContent === nothing) $("cell").textContent = hint;
+    measureGutter(list);
+    showKey(list);
     drawMean(list, palette);
     const tall = lineHeight(list);
     const one = tall / list.length;
@@ -129,19 +169,18 @@ function setUpTimeline() {
           if (!share) continue;
           const [left, right] = sides(x, span);
           if (one >= 8) { // room for a bar: its height says how busy
-            const high = Math.max(1, share * (one - 1));
-            pen.globalAlpha = 0.45 + 0.55 * share;
-            pen.fillRect(left, top + one - high, right - left, high);
+            const high = Math.max(1, share * (one - 2));
+            pen.fillRect(left, top + one - 1 - high, right - left, high);
           } else {
             pen.globalAlpha = 0.15 + 0.85 * share;
             pen.fillRect(left, top, right - left, Math.max(1, one - (one > 3 ? 1 : 0)));
           }
         }
         pen.globalAlpha = 1;
-        if (list.length > 1 && one >= 9) {
+        if (hasNames(list)) {
           pen.fillStyle = palette.faint;
           pen.textAlign = "right";
-          pen.fillText(lanes[lane], gutter - 6, top + one / 2 + 1);
+          pen.fillText(lanes[lane], gutter - 6, top + one / 2); // above the line that ends the rank
         }
       });
       if (tall >= 9) {
@@ -152,7 +191,7 @@ function setUpTimeline() {
       if (number % every === 0) {
         pen.fillStyle = palette.ink;
         pen.textAlign = "left";
-        pen.fillText(shorten(rows[line][0]), 4, pad + number * tall + (list.length > 1 && one >= 9 ? one / 2 : tall / 2) + 1);
+        pen.fillText(shorten(rows[line][0]), 4, pad + number * tall + (hasNames(list) ? one / 2 : tall / 2 + 1));
       }
     });
     if (marked) {
@@ -165,9 +204,18 @@ function setUpTimeline() {
       pen.fillRect(Math.min(drag.from, drag.to), 0, Math.abs(drag.to - drag.from), tall * shown.length + pad);
       pen.globalAlpha = 1;
     }
-    $("range").textContent = `${seconds(view.from)} to ${seconds(view.to)}${zoomed() ? `, zoomed ${digits(end / (view.to - view.from))} times` : ""}`;
-    canvas.setAttribute("aria-label", `Timeline of ${count(shown.length, "row")} from ${seconds(view.from)} to ${seconds(view.to)}. `
-      + list.map((lane) => `${lanes[lane]}: busy ${percent(average(lane))} of the time on average`).join(". "));
+    showBusy(list, tall);
+    $("range").textContent = `${eachRun(view.from, view.to)}${zoomed() ? `, zoomed ${digits(end / (view.to - view.from))} times` : ""}`;
+    canvas.setAttribute("aria-label", `Timeline of ${count(shown.length, "row")} from ${eachRun(view.from, view.to)}. `
+      + list.map((lane) => `${lanes[lane]}: busy ${percent(average(lane) * tops[lane])} of the time on average`).join(". "));
+  };
+  let looked = ""; // lane and rows for which the first row that is not empty was brought into view
+  const showBusy = (list, tall) => {
+    const now = `${select.value} ${shown.join()}`;
+    if (now === looked) return;
+    looked = now;
+    const busy = shown.findIndex((line) => list.some((lane) => each(spans).some((span) => at(lane, line, span))));
+    $("rows-box").scrollTop = Math.max(0, (busy - 2) * tall);
   };
   const average = (lane) => {
     let [sum, weight] = [0, 0];
@@ -213,8 +261,8 @@ function setUpTimeline() {
     if (line === undefined || event.offsetX < gutter) return;
     const span = first(timeAt(event.offsetX));
     const slots = data.timeline.slots[span];
-    const when = `${seconds(edges[span])} to ${seconds(edges[span + 1])}${slots ? (slots[0] === slots[1] ? `, slot ${slots[0]}` : `, slots ${slots[0]} to ${slots[1]}`) : ""}`;
-    $("cell").textContent = `${rows[line][0]}, ${when}: ${lanes.map((name, lane) => `${name} ${percent(at(lane, line, span))}`).join(", ")}`;
+    const when = `${eachRun(edges[span], edges[span + 1])}${slots ? (slots[0] === slots[1] ? `, slot ${slots[0]}` : `, slots ${slots[0]} to ${slots[1]}`) : ""}`;
+    $("cell").textContent = `${rows[line][0]}, ${when}: ${lanes.map((name, lane) => `${name} ${busy(lane, at(lane, line, span))}`).join(", ")}`;
   });
   const release = () => {
     if (!drag) return;
@@ -227,7 +275,12 @@ function setUpTimeline() {
   window.addEventListener("pointercancel", release);
   canvas.addEventListener("dblclick", acts.all);
   select.addEventListener("change", () => { picked = true; draw(); });
-  window.addEventListener("resize", draw);
+  let drawnWidth = 0;
+  new ResizeObserver(() => {
+    if ($("rows-box").clientWidth === drawnWidth) return;
+    drawnWidth = $("rows-box").clientWidth;
+    draw();
+  }).observe($("rows-box"));
   for (const media of ["(prefers-color-scheme: dark)", "print"]) window.matchMedia(media).addEventListener("change", draw);
   followers.push(draw);
   draw();
