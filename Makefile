@@ -2,11 +2,11 @@
 # Variables to set on the command line or in the environment:
 #   PYTHON       the Python to build .venv from, 3.11 or newer
 #   TORCH_INDEX  address of a package index that has CPU builds of torch; see CONTRIBUTING.md
-#   JOBS         test processes
+#   JOBS         test processes; one more than two cores, since many tests wait
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH_INDEX ?=
-JOBS ?= 2
+JOBS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin

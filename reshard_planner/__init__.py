@@ -8,6 +8,11 @@
 8
 """
 
+# ruff: noqa: E402 - Ctrl-C is heard before anything large is imported
+from reshard_planner import early
+
+early.listen()
+
 from reshard_planner.box import Box
 from reshard_planner.compiler import compile  # noqa: A004 - the verb of the command line, used as rp.compile
 from reshard_planner.errors import InputError, ReshardError, VerificationError

@@ -12,6 +12,13 @@ from reshard_planner.errors import SpecError
 
 FormType = TypeVar("FormType")
 
+UNITS = {
+    "bytes_per_s": " of bytes per second, such as 50.0e+9",
+    "_s": " of seconds, such as 5.0e-6",
+    "efficiency": " from 0 to 1, such as 0.95",
+}
+"""What a number is of, by the ends of fields' names."""
+
 _WHERE = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
@@ -57,8 +64,13 @@ def _explain(text: str, raw: object, form: type[Any], path: str) -> str:
             value = value[name] if name else value[int(index)]  # type: ignore[index]
         except (KeyError, IndexError, TypeError):
             return f"{full}: {what}"
+    if what.startswith("Invalid enum value"):
+        return f"{full} is {_shown(value)}, which is none of the words that this field takes"
     wanted = re.sub(r"^Expected `(.*?)`.*", r"expected \1", what, flags=re.DOTALL)
     wanted = wanted.replace("object", "mapping").replace("array", "list").replace(" | null", "")
+    if wanted == "expected int | float":
+        unit = next((unit for end, unit in UNITS.items() if full.endswith(end)), "")
+        wanted = f"expected a number{unit}"
     return f"{full} is {_shown(value)}; {wanted}"
 
 

@@ -151,6 +151,14 @@ def test_tiles_lists_boxes_per_rank_and_nothing_for_empty_shards(tmp_path, capsy
     assert tiles["w"]["dst"]["6"] == [[[0, 3], [0, 2]]]
 
 
+@pytest.mark.parametrize("suffix", [".reshard", ".json", ".txt"])
+def test_tiles_of_a_plan_are_those_of_its_spec(suffix, spec, tmp_path, capsys):
+    plan = tmp_path / f"plan{suffix}"
+    assert call(capsys, "compile", spec, "-o", plan)[0] == 0
+    for more in ([], ["--json"]):
+        assert call(capsys, "tiles", plan, *more) == call(capsys, "tiles", spec, *more)
+
+
 def test_ops_of_one_rank_and_tensor_are_those_of_the_plan_that_name_them(plan, capsys):
     every = call(capsys, "ops", plan)[1].splitlines()
     mine = call(capsys, "ops", plan, "--rank", "4", "--tensor", "w")[1].splitlines()
@@ -439,14 +447,18 @@ def test_a_truncated_plan_is_refused_in_one_sentence(plan, share, capsys):
         (["ops", "PLAN", "--rank", "9"], ["--rank 9"]),
         (["show", "PLAN", "--rank", "-1"], ["--rank -1"]),
         (["show", "PLAN", "--slot", "-1"], ["--slot is -1"]),
-        (["compile", "SPEC", "-o", "SPEC"], ["--output", "the spec itself"]),
+        (["compile", "SPEC", "-o", "SPEC"], ["--output", "the file that is read"]),
+        (["compile", "SPEC", "-o", "a" * 300], ["--output", "too long"]),
+        (["draw", "PLAN", "-o", "a" * 300 + ".svg"], ["-o", "too long"]),
+        (["simulate", "PLAN", "--trace", "a" * 300], ["--trace", "too long"]),
+        (["report", "PLAN", "-o", "a" * 300 + ".html"], ["--output", "too long"]),
         (["compile", os.devnull], [os.devnull, "regular file"]),
         (["draw", "PLAN", "-o", "x.dot", "--tensor", "v"], ["'v'"]),
         (["draw", "PLAN", "-o", "x.docx"], ["x.docx"]),
         (["draw", "PLAN", "-o", "nowhere/x.dot"], ["nowhere"]),
-        (["draw", "PLAN", "-o", "x.svg", "--rank", "9"], ["--rank 9"]),
-        (["draw", "PLAN", "-o", "x.svg", "--class", "99", "--tensor", "w"], ["--class 99", "0 to "]),
-        (["draw", "PLAN", "-o", "x.svg", "--tree", "-1", "--tensor", "w"], ["--tree -1", "one of "]),
+        (["draw", "PLAN", "-o", "x.svg", "--rank", "9"], ["rank 9"]),
+        (["draw", "PLAN", "-o", "x.svg", "--class", "99", "--tensor", "w"], ["class 99", "0 to "]),
+        (["draw", "PLAN", "-o", "x.svg", "--tree", "-1", "--tensor", "w"], ["tree -1", "one of "]),
         (["draw", "PLAN", "-o", "x.svg", "--picture", "pipeline", "--tree", "0"], ["--tree", "transfers"]),
         (["draw", "PLAN", "-o", "x.svg", "--picture", "layouts", "--rank", "0"], ["--rank", "transfers"]),
         (["draw", "PLAN", "-o", "x.svg", "--predicted"], ["--predicted", "pipeline"]),

@@ -154,7 +154,7 @@ def test_files_that_are_no_plan_or_the_plan_itself_are_refused(plan, tmp_path, c
     assert_refused(call(capsys, "replan", tmp_path / "none.reshard", "--without", "7"), "none.reshard")
     (tmp_path / "text").write_text("nothing")
     assert_refused(call(capsys, "replan", tmp_path / "text", "--without", "7"), "text")
-    assert_refused(call(capsys, "replan", plan, "--without", "7", "-o", plan), "is the plan itself")
+    assert_refused(call(capsys, "replan", plan, "--without", "7", "-o", plan), "is the file that is read")
     assert_refused(call(capsys, "replan", plan), "--without")
     whole = np.frombuffer(plan.read_bytes(), dtype=np.uint8).copy()
     whole[-1] ^= 1

@@ -11,7 +11,8 @@ import pytest
 from test_cli import REPLICAS, ROWS_TO_COLUMNS, assert_refused, call, result
 
 import reshard_planner as rp
-from reshard_planner.cli.verbs import compare, simulate
+from reshard_planner.cli import each as each_strategy
+from reshard_planner.cli.verbs import simulate
 from reshard_planner.errors import InputError, UnsupportedError
 from reshard_planner.ir.forms import save_as
 from reshard_planner.render.prediction import prediction_text
@@ -208,8 +209,13 @@ def test_a_trace_is_not_written_over_what_is_read(form, spec, plan, tmp_path, ca
 def test_a_plan_is_called_a_plan_where_a_spec_is_expected(suffix, plan, tmp_path, capsys):
     file = tmp_path / f"given{suffix}"
     save_as(rp.Plan.load(plan), file)
-    for verb in ("compare", "compile", "symbolic", "tiles"):
-        assert_refused(call(capsys, verb, file), f"{file} is a plan", "expected a spec")
+    for verb in ("compare", "compile", "symbolic"):
+        assert_refused(
+            call(capsys, verb, file),
+            f"{file} is a plan",
+            "expected a spec",
+            "the file that the plan was compiled",
+        )
     with pytest.raises(InputError, match=r"is a plan.*expected a spec"):
         rp.ReshardSpec.load(file)
     # JSON with its fields in another order, or on one line
@@ -306,7 +312,7 @@ def test_what_refuses_after_the_limit_is_not_called_slow(spec, capsys, monkeypat
         time.sleep(0.02)
         raise UnsupportedError("not such tensors")
 
-    monkeypatch.setattr(compare, "compile_spec", late)
+    monkeypatch.setattr(each_strategy, "compile_spec", late)
     found = result(capsys, "compare", spec, "--limit", "0.01")["strategies"]
     assert {name: each for name, each in found.items() if name != "optimal"} == {
         name: {"refused": "not such tensors"} for name in STRATEGIES if name != "optimal"
@@ -322,7 +328,7 @@ def test_compare_goes_on_where_optimal_refuses_and_ends_where_all_do(spec, tmp_p
             raise UnsupportedError(f"not {name}")
         return rp.compile(spec, name, progress)
 
-    monkeypatch.setattr(compare, "compile_spec", picky)
+    monkeypatch.setattr(each_strategy, "compile_spec", picky)
     refusing = {"optimal", "gather-broadcast"}
     code, out, err = call(capsys, "compare", spec)
     assert (code, err) == (0, "")

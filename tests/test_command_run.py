@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -91,6 +91,11 @@ def commands(tmp_path_factory):
 
 def codes(ended: list[Done]) -> list[int]:
     return [done.code for done in ended]
+
+
+def run_all(started: Iterable[Command]) -> list[Done]:
+    """All of these run at once."""
+    return [command.wait() for command in list(started)]
 
 
 def sentence(ended: list[Done], speaker: int = 0) -> str:
@@ -569,18 +574,22 @@ def foreign(kind: str) -> Iterator[int]:
         connection.close()
 
 
-@pytest.mark.parametrize("kind", ["silent", "of few words", "of other words", "store"])
 @pytest.mark.parametrize("verb", ["run", "doctor"])
-def test_whoever_listens_but_is_not_rank_0_is_named_in_time(commands, two, kind, verb):
-    with foreign(kind) as port:
+def test_whoever_listens_but_is_not_rank_0_is_named_in_time(commands, two, verb):
+    order = [verb, two, "--ranks", "0,1", "--timeout", 1]
+    with ExitStack() as listening:
+        kinds = ("silent", "of few words", "of other words", "store")
+        ports = [listening.enter_context(foreign(kind)) for kind in kinds]
         begin = time.monotonic()
-        waiting = commands.start([verb, two, "--ranks", "0,1", "--timeout", 1], variables(1, 2, port))
-        done = waiting.wait()
+        ended = run_all(commands.start(order, variables(1, 2, port)) for port in ports)
         assert time.monotonic() < begin + 1 + 5
-    assert (done.code, done.out) == (75, "")
-    said = f"reshard-executors: rank 1: somebody listens at 127.0.0.1:{port} who is not rank 0 of this job: "
-    assert done.err.startswith(said)
-    assert done.err.count("\n") == 1
+    for kind, port, done in zip(kinds, ports, ended, strict=True):
+        assert (done.code, done.out) == (75, ""), kind
+        said = (
+            f"reshard-executors: rank 1: somebody listens at 127.0.0.1:{port} who is not rank 0 of this job: "
+        )
+        assert done.err.startswith(said), kind
+        assert done.err.count("\n") == 1, kind
 
 
 def test_a_rank_of_another_job_is_refused_and_the_first_job_goes_on(commands, two, four):
@@ -606,20 +615,24 @@ def test_a_rank_of_another_job_is_refused_and_the_first_job_goes_on(commands, tw
     assert [done.err for done in ended] == ["", ""]
 
 
-@pytest.mark.parametrize("verb", ["run", "doctor"])
-def test_a_rank_0_that_hangs_is_not_waited_for_without_end(commands, two, verb):
-    port = free_port()
-    order = [verb, two, "--ranks", "0-2", "--timeout", 2]
-    started = [commands.start(order, variables(rank, 3, port)) for rank in (0, 1)]
-    assert knock("127.0.0.1", port, 20) is None
-    started[0].signal(signal.SIGSTOP)
+def test_a_rank_0_that_hangs_is_not_waited_for_without_end(commands, two):
+    hanging, waiting = [], []
+    for verb in ("run", "doctor"):
+        port = free_port()
+        order = [verb, two, "--ranks", "0-2", "--timeout", 2]
+        first, second = (commands.start(order, variables(rank, 3, port)) for rank in (0, 1))
+        assert knock("127.0.0.1", port, 20) is None
+        first.signal(signal.SIGSTOP)
+        hanging.append(first)
+        waiting.append(second)
     begin = time.monotonic()
-    done = started[1].wait()
+    for done in run_all(waiting):
+        assert (done.code, done.err.count("\n")) == (75, 1)
+        assert "has not answered" in done.err
     assert time.monotonic() < begin + 2 + 5
-    started[0].signal(signal.SIGKILL)
-    assert (done.code, done.err.count("\n")) == (75, 1)
-    assert "has not answered" in done.err
-    started[0].wait()
+    for first in hanging:
+        first.signal(signal.SIGKILL)
+        first.wait()
 
 
 def test_a_service_that_is_not_rank_0_brings_no_messages_of_torch_to_the_terminal(two):
@@ -746,21 +759,21 @@ def test_a_killed_rank_ends_the_others_who_name_it_and_what_they_measured_is_not
     assert lines[3] == "network   16 MiB sent, as planned"
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [(signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted")],
-)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_a_signal_ends_tells_the_others(commands, two, number, code, said, rank):
-    started = start_endless(commands, two)
-    started[rank].signal(number)
-    ended = [command.wait() for command in started]
-    assert codes(ended) == [code if rank == 0 else 75, code if rank == 1 else 75]
-    assert f"rank {rank}: it was {said}" in ended[1 - rank].err
-    assert "PARTIAL" in ended[0].out
-    assert ended[1].out == ""
-    if rank == 0:  # of the signal the first rank of a host tells
-        assert ended[0].err.startswith(f"reshard-executors: rank 0: {said} at: run, repeat ")
+def test_a_rank_that_a_signal_ends_tells_the_others(commands, two):
+    signals = [(signal.SIGTERM, 143, "ended by SIGTERM"), (signal.SIGINT, 130, "interrupted")]
+    cases = [(*each, rank) for each in signals for rank in (0, 1)]
+    worlds = []
+    for number, _, _, rank in cases:  # one begins while others wait for the cause of their signal
+        worlds.append(start_endless(commands, two))
+        worlds[-1][rank].signal(number)
+    for (_, code, said, rank), started in zip(cases, worlds, strict=True):
+        ended = run_all(started)
+        assert codes(ended) == [code if rank == 0 else 75, code if rank == 1 else 75], said
+        assert f"rank {rank}: it was {said}" in ended[1 - rank].err
+        assert "PARTIAL" in ended[0].out
+        assert ended[1].out == ""
+        if rank == 0:  # of the signal the first rank of a host tells
+            assert ended[0].err.startswith(f"reshard-executors: rank 0: {said} at: run, repeat ")
 
 
 def test_an_interrupted_run_prints_json_of_the_runs_that_ended_well(commands, two):
@@ -789,24 +802,25 @@ def test_of_many_ranks_that_lose_another_one_the_first_few_say_so():
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_of_the_doctor_that_a_signal_ends_tells_the_others(commands, two, rank):
-    port = free_port()
-    started = [
-        commands.start(["doctor", two, "--ranks", "0-2", "--timeout", 30], variables(each, 3, port))
-        for each in (0, 1)
-    ]
-    assert knock("127.0.0.1", port, 20) is None
-    store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-    store.wait([f"pulse/{each}" for each in (0, 1)], timedelta(seconds=20))
-    time.sleep(0.2)  # until they know how to say so
+def test_a_rank_of_the_doctor_that_a_signal_ends_tells_the_others(commands, two):
+    worlds = []
+    for rank in (0, 1):
+        port = free_port()
+        order = ["doctor", two, "--ranks", "0-2", "--timeout", 30]
+        started = [commands.start(order, variables(each, 3, port)) for each in (0, 1)]
+        assert knock("127.0.0.1", port, 20) is None
+        store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+        store.wait([f"pulse/{each}" for each in (0, 1)], timedelta(seconds=20))
+        time.sleep(0.2)  # until they know how to say so
+        started[rank].signal(signal.SIGTERM)
+        worlds.append(started)
     begin = time.monotonic()
-    started[rank].signal(signal.SIGTERM)
-    ended = [command.wait() for command in started]
+    for rank, started in enumerate(worlds):
+        ended = run_all(started)
+        assert codes(ended) == [143 if rank == 0 else 75, 143 if rank == 1 else 75]
+        told = ended[1].err if rank == 0 else " ".join(ended[0].out.split())
+        assert f"rank {rank} has not stayed: it was ended by SIGTERM" in told
     assert time.monotonic() < begin + 15  # and not 30, which all wait for the last rank
-    assert codes(ended) == [143 if rank == 0 else 75, 143 if rank == 1 else 75]
-    told = ended[1].err if rank == 0 else " ".join(ended[0].out.split())
-    assert f"rank {rank} has not stayed: it was ended by SIGTERM" in told
 
 
 @pytest.mark.parametrize("module", ["numpy", "reshard_executors.command.output"])

@@ -5,6 +5,7 @@ Blocks are marked by their language:
 - ``python`` runs, in one namespace per page; a ``text`` block right after it is what it prints.
 - ``console`` lines that start with ``$ reshard-planner`` or ``$ python`` run, and the lines below each are
   what it prints; empty lines between commands do not count. Other commands are for the reader only.
+  Those of the README are processes, as a reader starts them; elsewhere ``reshard-planner`` runs in this one.
 - ``yaml`` that starts with a comment such as ``# spec.yaml`` is saved under that name for what follows. Every
   other ``yaml`` block is a spec; one without ``version`` replaces fields of the page's first one. A ``text``
   block right after it is the sentence with which the spec is refused; without one it must be accepted.
@@ -28,7 +29,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,7 @@ import yaml
 from test_architecture import ORDER
 
 import reshard_planner
+from reshard_planner.cli import main
 from reshard_planner.errors import InputError
 from reshard_planner.spec.file import parse_spec
 
@@ -51,6 +53,7 @@ PAGES = [
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 COMMANDS = ("reshard-planner", "python")
+WIDTH = "100"
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,8 @@ def find_blocks(page: str) -> list[Block]:
     return [Block(match[1], match[2], match.start(2), match.end(2)) for match in FENCE.finditer(page)]
 
 
-def run_page(page: str) -> Iterator[Shown]:
-    """Run all blocks of a page in the current folder."""
+def run_page(page: str, run_command: Callable[[list[str]], str]) -> Iterator[Shown]:
+    """Run all blocks of a page in the current folder; ``run_command`` gives what a command prints."""
     namespace: dict[str, object] = {"__name__": "page"}
     base: dict[str, object] = {}
     blocks = find_blocks(page)
@@ -110,7 +113,7 @@ def run_page(page: str) -> Iterator[Shown]:
         if after and (after.language != "text" or page[block.stop : after.start].strip("`\n") != "text"):
             after = None
         if block.language == "console":
-            yield from _run_console(page, block)
+            yield from _run_console(page, block, run_command)
         elif block.language == "python":
             printed = _run_python(block.content, namespace)
         elif block.language == "yaml":
@@ -150,21 +153,39 @@ def _read_yaml(text: str, base: dict[str, object]) -> str:
     return ""
 
 
-def _run_console(page: str, block: Block) -> Iterator[Shown]:
+def _run_console(page: str, block: Block, run_command: Callable[[list[str]], str]) -> Iterator[Shown]:
     position = block.start
     for part in re.split(r"(?m)^(?=\$ )", block.content):
         command, _, printed = part.partition("\n")
         expected = printed.rstrip("\n") + "\n" if printed.strip() else ""
         words = shlex.split(command.removeprefix("$ "), comments=True)
         if command.startswith("$ ") and words[0] in COMMANDS:
-            yield _shown(page, position + len(command) + 1, expected, _run_command(words))
+            yield _shown(page, position + len(command) + 1, expected, run_command(words))
         position += len(part)
 
 
-def _run_command(words: list[str]) -> str:
+def run_here(words: list[str]) -> str:
+    """Run a command of the planner in this process, which saves it half a second; others in their own."""
+    if words[0] != "reshard-planner":
+        return run_process(words)
+    printed = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(printed),
+        contextlib.redirect_stderr(printed),
+    ):
+        patch.setenv("COLUMNS", WIDTH)
+        code = main(words[1:])
+    if code:
+        pytest.fail(f"{shlex.join(words)} exits with {code}:\n{printed.getvalue()}")
+    return printed.getvalue()
+
+
+def run_process(words: list[str]) -> str:
+    """Run a command in a process of its own."""
     folder = Path(sys.executable).parent
     program = Path(sys.executable) if words[0] == "python" else folder / words[0]
-    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
+    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": WIDTH}
     done = subprocess.run(
         [program, *words[1:]],
         check=False,
@@ -185,6 +206,11 @@ def copy_examples(folder: Path) -> None:
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
 
+def runner_of(page: Path) -> Callable[[list[str]], str]:
+    """How commands of a page run."""
+    return run_process if page.name == "README.md" else run_here
+
+
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
@@ -193,7 +219,7 @@ def name_of(page: Path) -> str:
 def test_the_page_shows_what_its_examples_print(page, tmp_path, monkeypatch):
     copy_examples(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for shown in run_page(page.read_text(encoding="utf-8")):
+    for shown in run_page(page.read_text(encoding="utf-8"), runner_of(page)):
         if not shown.matches:
             pytest.fail(f"{name_of(page)}, line {shown.line}, see `make docs`; printed now:\n{shown.actual}")
 
@@ -269,7 +295,7 @@ def update(page: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy_examples(Path(folder))
         with contextlib.chdir(folder):
-            shown = [entry for entry in run_page(text) if not entry.matches]
+            shown = [entry for entry in run_page(text, runner_of(page)) if not entry.matches]
     for entry in reversed(shown):
         new = new[: entry.start] + entry.updated + new[entry.stop :]
     if new != text:

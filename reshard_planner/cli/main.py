@@ -13,11 +13,12 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import NoReturn, TextIO
 
+from reshard_planner import early
 from reshard_planner.cli.output import flush, print_error
 from reshard_planner.cli.verbs import VERBS
 from reshard_planner.errors import InputError, ReshardError
 
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, early.INTERRUPTED
 
 MAX_ERROR = 1000
 """Most characters of an error that are shown, since errors repeat values of any length."""
@@ -71,10 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process when None.
     """
     try:
-        parsed = build_parser().parse_args(arguments)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else BAD_INPUT
-    try:
+        early.hand_over()
+        parsed = _parse(arguments)
+        if isinstance(parsed, int):
+            return parsed
         code: int = parsed.run(parsed)
         flush()
     except InputError as error:
@@ -93,6 +94,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _silence(sys.stdout)
         return _fail(f"cannot print the result: {error.strerror}", FAILED)
     return code
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace | int:
+    """What is asked; or the exit code, where the parser has said all that there is to say."""
+    try:
+        return build_parser().parse_args(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else BAD_INPUT
 
 
 def _silence(stream: TextIO) -> None:

@@ -7,6 +7,8 @@ into the rounds as :mod:`reshard_planner.schedule.rounds` says.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from math import ceil
 
 import numpy as np
@@ -22,7 +24,7 @@ from reshard_planner.schedule.rounds import LARGE, fill_rounds
 from reshard_planner.schedule.values import Floats, Ints, Pace, Timing, Units, sum_by
 
 BUSY = 0.05
-"""Ports below this share of the busiest one's load are not watched."""
+"""Ports below this share of the busiest one's load are not watched, for the sake of time."""
 
 BATCH = 0.5
 """Share of a round that tensors with small messages may fill together."""
@@ -41,63 +43,115 @@ def assign_rounds(
         pace: what a round is to carry.
     """
     factor = shares(workload, pace)
+    busy = _watch(forests, workload, timings, factor)
+    kinds, members = _list_units(problem, forests, workload, timings, pace, factor, busy)
+    if not members:
+        return Units(*(np.zeros(0, dtype=np.int64) for _ in fields(Units)))
+    units = _Unplaced.join(members)
+    order = np.lexsort((units.chunk, units.batch, units.kind, units.turn))
+    kind, batch = units.kind[order], units.batch[order]
+    starts = np.flatnonzero((np.diff(kind, prepend=-1) != 0) | (np.diff(batch, prepend=-1) != 0))
+    sizes = np.diff(np.append(starts, len(order)))
+    batches = Batches(kind[starts], sizes, units.turn[order[starts]])
+    found = _place(problem, workload, pace, kinds, batches, busy >= workload.table.first_staging)
+    round_of = np.zeros(len(order), dtype=np.int64)
+    round_of[order] = np.repeat(found, sizes)
+    chunks = np.array([each.chunks for each in kinds], dtype=np.int64)
+    return units.sorted_by(round_of, chunks[units.kind])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Unplaced:
+    """Units before they have rounds, as columns.
+
+    Attributes:
+        forest: position of the forest.
+        member: position of the member in it.
+        tensor: position of the tensor in the spec.
+        part: part of the forest.
+        chunk: chunk of the part.
+        kind: position of the kind among those of all forests.
+        batch: which units of a kind share a round.
+        turn: when it is the unit's turn, from 0 to 1.
+    """
+
+    forest: Ints
+    member: Ints
+    tensor: Ints
+    part: Ints
+    chunk: Ints
+    kind: Ints
+    batch: Ints
+    turn: Floats
+
+    @classmethod
+    def join(cls, several: Sequence[_Unplaced]) -> _Unplaced:
+        """The units of several, one after another."""
+        return cls(*(np.concatenate([getattr(one, field.name) for one in several]) for field in fields(cls)))
+
+    def sorted_by(self, round_of: Ints, n_chunks: Ints) -> Units:
+        """The same units with their rounds and the chunks of their parts, in the order of a plan."""
+        order = np.lexsort((self.chunk, self.part, self.tensor, self.member, self.forest, round_of))
+        columns = (self.forest, self.member, self.tensor, self.part, self.chunk, n_chunks, round_of)
+        return Units(*(column[order] for column in columns))
+
+
+def _watch(forests: Sequence[Forest], workload: Workload, timings: Sequence[Timing], factor: Floats) -> Ints:
+    """The ports to watch: those with much to do, and buffers that some unit alone fills much of."""
     totals = workload.totals * factor
-    watched = np.full(len(totals), -1, dtype=np.int64)
     watch = totals > BUSY * totals.max(initial=0.0)
     watch |= _fills(forests, workload, timings, factor)
-    busy = np.flatnonzero(watch)
+    return np.flatnonzero(watch)
+
+
+def _list_units(
+    problem: Problem,
+    forests: Sequence[Forest],
+    workload: Workload,
+    timings: Sequence[Timing],
+    pace: Pace,
+    factor: Floats,
+    busy: Ints,
+) -> tuple[list[Kind], list[_Unplaced]]:
+    """The kinds of all forests, and the units of each member."""
+    watched = np.full(len(factor), -1, dtype=np.int64)
     watched[busy] = np.arange(len(busy))
-    most_peers = problem.spec.options.max_peers_per_slot
-    with_peers = len(problem.spec.ranks) > most_peers + 1
+    with_peers = len(problem.spec.ranks) > problem.spec.options.max_peers_per_slot + 1
     kinds: list[Kind] = []
-    columns: list[tuple[Ints, ...]] = []
-    turns: list[Floats] = []
+    members: list[_Unplaced] = []
     for number, (forest, loads, timing) in enumerate(zip(forests, workload.forests, timings, strict=True)):
         if not len(forest.lo):
             continue
-        base = len(kinds)
-        kinds.extend(
-            find_kinds(problem, forest, loads, timing, workload.table, factor, watched, with_peers=with_peers)
+        found = find_kinds(
+            problem, forest, loads, timing, workload.table, factor, watched, with_peers=with_peers
         )
-        parts = len(timing.n_chunks)
         for position, member in enumerate(forest.members):
-            of_member = kinds[base + position * parts : base + (position + 1) * parts]
-            unit, turn = _units(
-                number, position, member.tensors, of_member, base + position * parts, pace.min_message_nbytes
-            )
-            columns.append(unit)
+            own = list(islice(found, len(timing.n_chunks)))
+            where = (number, position, len(kinds))
+            units = _units(where, member.tensors, own, pace.min_message_nbytes)
             # members differ in the parts that they run at one time, since these load different ports
-            turns.append((turn + position / len(forest.members)) % 1.0)
-    if not columns:
-        return Units(*(np.zeros(0, dtype=np.int64) for _ in range(7)))
-    forest_of, member_of, tensor, part, chunk, kind_of, batch = (
-        np.concatenate([column[i] for column in columns]) for i in range(7)
-    )
-    turn = np.concatenate(turns)
-    chunks = np.array([kind.chunks for kind in kinds], dtype=np.int64)[kind_of]
-    order = np.lexsort((chunk, batch, kind_of, turn))
-    merged, staged, ranks = merge_alike(
-        kinds, busy >= workload.table.first_staging, len(problem.ports.domain)
-    )
-    starts = np.flatnonzero(
-        (np.diff(kind_of[order], prepend=-1) != 0) | (np.diff(batch[order], prepend=-1) != 0)
-    )
-    sizes = np.diff(np.append(starts, len(order)))
-    first = order[starts]
+            members.append(replace(units, turn=(units.turn + position / len(forest.members)) % 1.0))
+            kinds.extend(own)
+    return kinds, members
+
+
+def _place(
+    problem: Problem,
+    workload: Workload,
+    pace: Pace,
+    kinds: Sequence[Kind],
+    batches: Batches,
+    staged: NDArray[np.bool_],
+) -> Ints:
+    """The round of each batch; ``staged`` says which of the watched ports are buffers of staging."""
     alpha = problem.spec.topology.alpha_s * pace.rounds / workload.busiest_s if workload.busiest_s else 0.0
-    found = fill_rounds(
-        merged,
-        staged,
-        ranks,
-        Batches(kind_of[first], sizes, turn[first]),
-        most_peers=most_peers,
+    return fill_rounds(
+        *merge_alike(kinds, staged, len(problem.ports.domain)),
+        batches,
+        most_peers=problem.spec.options.max_peers_per_slot,
         alpha=alpha,
         filling=filling_rounds(problem, workload),
     )
-    round_of = np.zeros(len(order), dtype=np.int64)
-    round_of[order] = np.repeat(found, sizes)
-    order = np.lexsort((chunk, part, tensor, member_of, forest_of, round_of))
-    return Units(*(column[order] for column in (forest_of, member_of, tensor, part, chunk, chunks, round_of)))
 
 
 def _fills(
@@ -120,35 +174,33 @@ def _fills(
 
 
 def _units(
-    forest: int, member: int, tensors: tuple[int, ...], kinds: Sequence[Kind], base: int, least_message: int
-) -> tuple[tuple[Ints, ...], Floats]:
-    """Columns of the units of one member, and their turns, from 0 to 1.
+    where: tuple[int, int, int], tensors: tuple[int, ...], kinds: Sequence[Kind], least_message: int
+) -> _Unplaced:
+    """The units of one member.
 
-    The last two columns are the kind and the batch, whose units share a round. The units of a kind have their
-    turns at equal distances, and those of the parts between them.
+    The units of a kind have their turns at equal distances, and those of the parts between them.
+
+    Args:
+        where: position of the forest, of the member in it, and of the member's first kind.
+        tensors: tensors of the member.
+        kinds: its kinds, one per part.
+        least_message: bytes from which on a message is large.
     """
-    columns: list[tuple[Ints, Ints, Ints, Floats]] = []
+    forest, member, first = where
+    found = []
     for part, kind in enumerate(kinds):
         chunks = kind.chunks
         batches = -(-len(tensors) // _batch(kind, len(tensors), least_message))
         each = np.arange(len(tensors) * chunks, dtype=np.int64)
-        batch = each // chunks * batches // len(tensors) * chunks + each % chunks
+        tensor, chunk = each // chunks, each % chunks
+        batch = tensor * batches // len(tensors) * chunks + chunk
         # chunks of one tensor are as far apart as tensors are: all parts have a turn in between
         turn = (batch + (part + 0.5) / len(kinds)) / (batches * chunks)
-        columns.append((np.array(tensors, dtype=np.int64)[each // chunks], each % chunks, batch, turn))
-    part_of = np.repeat(np.arange(len(kinds)), [len(column[0]) for column in columns])
-    tensor, chunk, batches_of, turns = zip(*columns, strict=True)
-    where = np.full((2, len(part_of)), [[forest], [member]], dtype=np.int64)
-    unit = (
-        where[0],
-        where[1],
-        np.concatenate(tensor),
-        part_of,
-        np.concatenate(chunk),
-        part_of + base,
-        np.concatenate(batches_of),
-    )
-    return unit, np.concatenate(turns)
+        alike = (np.full_like(each, value) for value in (forest, member, part, first + part))
+        of_forest, of_member, of_part, of_kind = alike
+        tensor = np.array(tensors, dtype=np.int64)[tensor]
+        found.append(_Unplaced(of_forest, of_member, tensor, of_part, chunk, of_kind, batch, turn))
+    return _Unplaced.join(found)
 
 
 def _batch(kind: Kind, tensors: int, least_message: int) -> int:

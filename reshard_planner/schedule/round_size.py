@@ -17,13 +17,18 @@ from reshard_planner.schedule.kinds import Kind
 from reshard_planner.schedule.values import Floats, Ints
 
 SCALES = np.arange(50, 151, 5) / 100
-"""Numbers of rounds that are tried, over the one that the pace asks for."""
+"""Numbers of rounds that are tried, over the one that the pace asks for: by a half at most, as in ADR 24.
+
+Measured as the constants of :mod:`reshard_planner.schedule.rounds`: with a quarter at most the sum over slots
+is 2.6 % longer (13.9 % at worst), and steps of 0.02 change it by less than 0.1 % (0.7 %). From 0.25 to 2 it
+is 0.6 % shorter (6.4 % at best); not done, since times of simulated runs have not been compared.
+"""
 
 LEAST_SHARE = 1e-9
 """Smallest share of a round that is told apart from smaller ones."""
 
 TIE = 1e-3
-"""Share of a round that counts as nothing."""
+"""Share of a round that counts as nothing: far above what sums of shares in single precision are off by."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

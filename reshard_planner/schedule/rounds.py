@@ -4,6 +4,11 @@ Units go into rounds one by one, in order of their turns, each into the round th
 are two ways to look for that round: from the unit's turn on, which keeps the pattern of plans whose forests
 are all alike, and among rounds spread over the whole plan, which finds room where they are not. Whichever
 gives the shorter schedule is kept. No rank gets more peers in a slot than allowed.
+
+The constants were found by trial on the models of ``docs/published.md`` and of the benchmarks' suites (see
+``docs/adr/0024``). What others would give is said beside each: by how much the sum over slots of the busiest
+port changes, on average over the suite ``models``, four of ``whole`` and the tensors of 64 GPUs, and for the
+worst of them.
 """
 
 from __future__ import annotations
@@ -23,37 +28,70 @@ MOST_SHARE = 1e6
 """Largest share of a round that is told apart from larger ones."""
 
 LARGE = 0.2
-"""Share of a buffer of staging from which on a unit is kept apart from others that fill it."""
+"""Share of a buffer of staging from which on a unit is kept apart from others that fill it.
+
+Half and double change nothing.
+"""
 
 FEW_TRIES = 12
-"""Most rounds with room at its busiest port that a unit is tried in, from its turn on."""
+"""Most rounds with room at its busiest port that a unit is tried in, from its turn on.
+
+With 6 the sum is 0.2 % longer (2.4 %); 24 change it by less than 0.1 % (1.5 %).
+"""
 
 TRIES = 128
-"""The same, spread over the whole plan."""
+"""The same, spread over the whole plan.
+
+With 64 the sum is 0.3 % longer (2.6 %) in 0.8 of the time to place; with 256 0.1 % shorter in 1.5 of it.
+"""
 
 MOST_ASKED = 16
-"""Of these, the best that are asked whether peers stay within the limit."""
+"""Of these, the best that are asked whether peers stay within the limit.
+
+With 4 the sum is 0.1 % longer (0.6 %); 64 change nothing.
+"""
 
 STRIDE = 5
-"""Rounds with room by which those that are tried shift from unit to unit."""
+"""Rounds with room by which those that are tried shift from unit to unit.
+
+1 and 11 change the sum by less than 0.1 % (0.8 %).
+"""
 
 WINDOW = 256
-"""Rounds from its turn on in which room for a unit is looked for."""
+"""Rounds from its turn on in which room for a unit is looked for.
+
+With 64 the sum is up to 0.3 % longer; 1024 change nothing.
+"""
 
 OVERLOAD = 0.5
-"""What a load beyond a round's share costs, over what it prolongs its slot by."""
+"""What a load beyond a round's share costs, over what it prolongs its slot by.
+
+With 0 the sum is 0.2 % longer (1.2 %), with 0.25 0.1 % (1.7 %); 1 changes it by less than 0.1 % (0.8 %).
+"""
 
 LEVEL = 0.1
-"""What the load of its busiest port costs where a unit may go anywhere in the plan."""
+"""What the load of its busiest port costs where a unit may go anywhere in the plan.
+
+With 0 the sum is 0.4 % longer (1.8 %), with 0.05 0.1 % (0.7 %); with 0.2 0.1 % shorter.
+"""
 
 OVERFLOW = 1000.0
-"""What staging beyond the budget costs, which no schedule may have."""
+"""What staging beyond the budget costs, which no schedule may have.
+
+A tenth changes the sum by less than 0.1 % (0.5 %); with ten times as much it is 0.1 % longer (1.1 %).
+"""
 
 UNEVEN = 0.4
-"""What slots are longer than a round, over the largest unit, where units may go anywhere (measured)."""
+"""What slots are longer than a round, over the largest unit, where units may go anywhere (measured).
+
+With 0 the sum is 0.7 % longer (11.7 %); half and double change nothing.
+"""
 
 NEARLY_IDEAL = 1.05
-"""Sum of the slots, over the least possible, up to which no other way is tried."""
+"""Sum of the slots, over the least possible, up to which no other way is tried.
+
+A choice of ADR 24, to save the time of the second way. From 1.0 to 1.1 it changes nothing else.
+"""
 
 Shares = NDArray[np.float32]
 

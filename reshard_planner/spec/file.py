@@ -17,6 +17,8 @@ PLAN_HEADS = (
 )
 """How plans begin: as binary files, as text, and as JSON. See :mod:`reshard_planner.ir.forms`."""
 
+EXPECTED = "expected a spec, YAML or JSON: give the file that the plan was compiled from"
+
 HEAD_NBYTES = 256
 
 PLAN_FIELDS = {"digest", "tables"}
@@ -37,10 +39,10 @@ def load_spec(path: Path) -> ReshardSpec:
         raw = read_document(path)
     except SpecError:
         if looks_like_plan(path):
-            raise SpecError(f"{path} is a plan, or part of one; expected a spec, YAML or JSON") from None
+            raise SpecError(f"{path} is a plan, or part of one; {EXPECTED}") from None
         raise
     if isinstance(raw, dict) and raw.keys() >= PLAN_FIELDS:
-        raise SpecError(f"{path} is a plan; expected a spec, YAML or JSON")
+        raise SpecError(f"{path} is a plan; {EXPECTED}")
     if isinstance(raw, dict) and not MODEL_FIELDS.isdisjoint(raw):
         raise SpecError(
             f"{path} is a model's configuration; expected a spec, which `reshard-planner model {path} --train"

@@ -1,4 +1,4 @@
-"""``tiles SPEC``: who holds what, on both sides."""
+"""``tiles PLAN``: who holds what, on both sides, by a plan or a spec."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from reshard_planner.box import Box
+from reshard_planner.cli.inputs import read_spec
 from reshard_planner.cli.output import print_json, print_text
 from reshard_planner.cli.verb import Verb
 from reshard_planner.render.text import plain
-from reshard_planner.spec import ReshardSpec, TensorSpec
+from reshard_planner.spec import TensorSpec
 from reshard_planner.spec.tiles import SideTiles
 from reshard_planner.spec.values import SIDES, Side
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("spec", metavar="SPEC", type=Path, help="spec file, YAML or JSON")
+    parser.add_argument("plan", metavar="PLAN", type=Path, help="plan file, or a spec, YAML or JSON")
     parser.add_argument("--tensor", metavar="T", help="only this tensor")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the tiles of every rank."""
-    spec = ReshardSpec.load(arguments.spec)
+    spec = read_spec(arguments.plan)
     tensors = spec.tensors if arguments.tensor is None else (spec.tensor(arguments.tensor),)
     if arguments.json:
         print_json({tensor.name: {side: _plain(tensor, side) for side in SIDES} for tensor in tensors})
@@ -57,7 +58,7 @@ VERB = Verb(
     """\
 examples:
   reshard-planner tiles spec.yaml
-  reshard-planner tiles spec.yaml --tensor w --json
+  reshard-planner tiles plan.reshard --tensor w --json
 """,
     add_arguments,
     run,

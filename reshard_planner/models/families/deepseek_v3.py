@@ -76,7 +76,8 @@ def build_kimi_k2(config: Config, *, mtp: bool) -> Model:
 def _experts(config: Config, mlp: Place, hidden: int) -> Parameters:
     experts = config.count("n_routed_experts")
     intermediate = config.count("moe_intermediate_size")
-    method = config.choice("topk_method", TOPK_METHODS)
+    # the DeepseekV3Config of transformers has no such field, and its router always has the bias
+    method = config.choice("topk_method", TOPK_METHODS, TOPK_METHODS[0])
     shared = config.natural("n_shared_experts")
     found = parts.router(mlp, experts, hidden, bias=method == TOPK_METHODS[0])
     found += parts.routed_experts(mlp, experts, intermediate, hidden)

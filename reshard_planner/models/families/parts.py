@@ -319,7 +319,8 @@ def sparse_layers(config: Config, layers: int) -> frozenset[int]:
         ModelError: if a field is missing or wrong.
     """
     first = config.natural("first_k_dense_replace")
-    step = config.count("moe_layer_freq")
+    # the DeepseekV3Config of transformers has no such field, and experts in every layer from the first on
+    step = config.count("moe_layer_freq", 1)
     return frozenset(number for number in range(first, layers) if number % step == 0)
 
 

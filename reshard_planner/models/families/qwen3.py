@@ -30,7 +30,8 @@ def build_sparse(config: Config, *, mtp: bool) -> Model:  # noqa: ARG001 - Qwen3
         ModelError: if a field is missing or wrong.
     """
     layers = config.count("num_hidden_layers")
-    step = config.count("decoder_sparse_step")
+    # the default of transformers' Qwen3MoeConfig, in models/qwen3_moe/configuration_qwen3_moe.py
+    step = config.count("decoder_sparse_step", 1)
     only = config.numbers("mlp_only_layers", 0, layers - 1, ())
     dense = frozenset(number for number in range(layers) if number in only or (number + 1) % step)
     # transformers 5 writes num_local_experts, released configurations say num_experts
