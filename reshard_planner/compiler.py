@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from reshard_planner.ir.tables import Tables
 from reshard_planner.ir.traffic import Traffic, measure_traffic
 from reshard_planner.progress import Progress, silent
 from reshard_planner.routing import Forest, Problem, find_strategy
+from reshard_planner.routing.loads import count_nbytes, measure_ports
 from reshard_planner.schedule import (
     assign_rounds,
     count_ops,
@@ -28,6 +30,7 @@ from reshard_planner.schedule import (
 )
 from reshard_planner.spec import ReshardSpec
 from reshard_planner.topology import Ports
+from reshard_planner.transfer import Medium
 
 FAST_OPS = 2_000_000
 """Operations above which no finer schedule is made for speed."""
@@ -69,22 +72,74 @@ def compile(  # noqa: A001 - the verb of the command line, always used as rp.com
         )
     if strategy is not None and strategy != spec.options.strategy:
         spec = spec.with_options(strategy=strategy)
+    problem = _problem(spec, progress)
     chosen = find_strategy(spec.options.strategy)
-    progress("atoms")
-    ports = Ports.of(spec.topology, spec.ranks)
-    geometries = find_geometries(spec, ports)
-    demands = find_demands(geometries, ports)
-    progress("bound")
-    bound = compute_bound(demands, ports, spec.ranks)
-    problem = Problem(spec, ports, geometries, demands, bound)
     progress("routes")
     forests = chosen.route(problem)
     progress("schedule")
     tables, traffic = _schedule(problem, forests, must_fit=chosen.claims_least)
     _refuse_peers(spec, traffic)
     progress("certificate")
-    certificate = certify(spec, tables, demands, ports, bound, traffic=traffic)
+    certificate = certify(spec, tables, problem.demands, problem.ports, problem.bound, traffic=traffic)
     return Plan.seal(spec, tables, certificate)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What routes alone tell of a plan.
+
+    Attributes:
+        network_nbytes: bytes over the network.
+        nvlink_nbytes: bytes over NVLink.
+        busiest_s: time of the busiest port at its datasheet rate, in seconds; no run takes less.
+    """
+
+    network_nbytes: int
+    nvlink_nbytes: int
+    busiest_s: float
+
+
+def outline(spec: ReshardSpec, strategies: Iterable[str]) -> Iterator[tuple[str, Outline | UnsupportedError]]:
+    """Route a spec by several strategies, without scheduling, which takes most of the time of a large plan.
+
+    Args:
+        spec: tensors with both layouts, topology and options.
+        strategies: names of the strategies.
+
+    Yields:
+        Each strategy with its figures, or with why it refuses. Limits of peers, which are counted in
+        schedules, are not looked at.
+
+    Raises:
+        InputError: if a strategy is unknown.
+    """
+    problem = _problem(spec, silent)
+    for name in strategies:
+        renamed = replace(problem, spec=spec.with_options(strategy=name))
+        try:
+            forests = find_strategy(name).route(renamed)
+        except UnsupportedError as error:
+            yield name, error
+            continue
+        nbytes = count_nbytes(renamed.spec, forests)
+        yield (
+            name,
+            Outline(
+                nbytes[Medium.NETWORK],
+                nbytes[Medium.NVLINK],
+                measure_ports(renamed.spec, renamed.ports, forests).busiest,
+            ),
+        )
+
+
+def _problem(spec: ReshardSpec, progress: Progress) -> Problem:
+    """A spec, taken apart."""
+    progress("atoms")
+    ports = Ports.of(spec.topology, spec.ranks)
+    geometries = find_geometries(spec, ports)
+    demands = find_demands(geometries, ports)
+    progress("bound")
+    return Problem(spec, ports, geometries, demands, compute_bound(demands, ports, spec.ranks))
 
 
 def _refuse_peers(spec: ReshardSpec, traffic: Traffic) -> None:

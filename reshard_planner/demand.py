@@ -120,6 +120,7 @@ def _pattern(src: tuple[Layout, ...], dst: tuple[Layout, ...], ports: Ports) -> 
         ports.nvlink_bytes_per_s[ranks],
         _by_appearance(ports.pod[ranks]),
         np.append(ports.uplink_bytes_per_s, 0)[ports.pod[ranks]],
+        _by_appearance(ports.rails[ranks]),
     )
     return (len(src), forms, *(column.tobytes() for column in columns)), ranks
 

@@ -205,11 +205,13 @@ def topologies(
         halves = [half for half in (range(cut), range(cut, len(domains))) if half]
         pods = [Pod(tuple(half), draw(links)) for half in halves[: draw(st.integers(1, 2))]]
     nics: list[Nic] = []
+    rails = draw(st.sampled_from([0, 0, 2, 3]))
     for members in domains:
         step = draw(st.integers(1, len(members)))
         for start in range(0, len(members), step):
             group = tuple(members[start : start + step])
-            nics.extend(Nic(group, draw(links)) for _ in range(draw(st.integers(1, 2))))
+            rail = draw(st.integers(0, rails - 1)) if rails else None
+            nics.extend(Nic(group, draw(links), rail) for _ in range(draw(st.integers(1, 2))))
     return rp.Topology(
         tuple(Domain(tuple(members), draw(links)) for members in domains), tuple(nics), pods=tuple(pods)
     )
@@ -222,6 +224,7 @@ def options(draw: st.DrawFn, strategies: Sequence[str] = STRATEGIES) -> rp.Optio
         strategy=draw(st.sampled_from(list(strategies))),
         lag=draw(st.integers(1, 3)),
         min_message_nbytes=draw(st.sampled_from([1, 16, 4 * 2**20])),
+        rails=draw(st.sampled_from(["prefer", "prefer", "ignore"])),
     )
 
 

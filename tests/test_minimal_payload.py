@@ -84,12 +84,15 @@ def test_media_and_roles_follow_from_ranks_and_parents(spec, strategy):
     home = domains_of(spec.topology)
     ops = plan.ops()
     parent_medium = dict(zip(ops.op.tolist(), ops.medium.tolist(), strict=True))
-    columns = (ops.src, ops.dst, ops.medium, ops.role, ops.parent)
-    for src, dst, medium, role, parent in zip(*(column.tolist() for column in columns), strict=True):
+    aside = dict(zip(ops.op.tolist(), ops.scratch.tolist(), strict=True))
+    columns = (ops.op, ops.src, ops.dst, ops.medium, ops.role, ops.parent)
+    for op, src, dst, medium, role, parent in zip(*(column.tolist() for column in columns), strict=True):
         if src == dst:
             assert (medium, role) == (Medium.LOCAL, Role.COPY)
         elif home[src] == home[dst]:
-            assert (medium, role) == (Medium.NVLINK, Role.FANOUT)
+            lent = aside[op] or aside.get(parent, False)  # to or from a rank that only passes it on
+            assert medium == Medium.NVLINK
+            assert role in ((Role.FANOUT, Role.HANDOFF) if lent else (Role.FANOUT,))
         else:
             assert medium == Medium.NETWORK
             assert role == (Role.INJECT if parent < 0 else Role.RELAY)

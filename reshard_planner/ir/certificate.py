@@ -169,6 +169,8 @@ class Certificate:
         transfers: transfers over all media.
         transfers_by_medium: the same per medium.
         staging_nbytes: staging and scratch of the rank that needs most.
+        rail_nbytes: bytes over the network between ranks of one rail; None, and absent from files, where the
+            topology names no rails.
     """
 
     payload: Payload
@@ -182,10 +184,13 @@ class Certificate:
     transfers: int
     transfers_by_medium: TransferCounts
     staging_nbytes: int
+    rail_nbytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """In plain JSON types."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if self.rail_nbytes is None:
+            del plain["rail_nbytes"]
         return plain
 
     @classmethod
@@ -263,6 +268,7 @@ def certify(
         sum(traffic.transfers),
         TransferCounts(*traffic.transfers),
         staging_of(traffic),
+        traffic.rail_nbytes if (ports.rails >= 0).any() else None,
     )
 
 

@@ -60,13 +60,18 @@ def dumps(plan: Plan) -> str:
 def _spec_lines(spec: ReshardSpec) -> Iterator[str]:
     raw = spec_to_dict(spec)
     options, topology = raw["options"], raw["topology"]
+    rails = options.pop("rails", None)
     yield line("options", name=json.dumps(options.pop("strategy")), **options)
+    if rails is not None:
+        yield line("preference", rails=rails)
     yield line("topology", name=json.dumps(topology["name"]))
     for word, entries in (("domain", topology["domains"]), ("nic", topology["nics"])):
         for entry in entries:
-            gpus = entry.pop("gpus")
+            gpus, rails = entry.pop("gpus"), entry.pop("rails", None)
             text = gpus if isinstance(gpus, str) else json.dumps(gpus, separators=(",", ":"))
             yield line(word, gpus=text, **{name: json.dumps(rate) for name, rate in entry.items()})
+            if rails is not None:
+                yield line("rails", gpus=rails)
     for entry in topology.get("pods", ()):
         yield line("pod", domains=entry["domains"], **{k: json.dumps(v) for k, v in entry["uplink"].items()})
     if "rank_map" in topology:
@@ -155,23 +160,9 @@ def _read_spec(lines: LineReader) -> ReshardSpec:
     origin["options"] = lines.at
     named = {"strategy": lines.json(fields.pop("name")), "proxies": fields.pop("proxies")}
     options = {**named, **{name: int(number) for name, number in fields.items()}}
-    topology: dict[str, Any] = {"name": lines.json(lines.take("topology")["name"]), "domains": [], "nics": []}
-    for word in ("domain", "nic"):
-        while lines.comes(word):
-            fields = lines.take(word)
-            gpus = fields.pop("gpus")
-            entries = topology[f"{word}s"]
-            origin[f"topology.{word}s[{len(entries)}]"] = lines.at
-            rates = {name: lines.json(rate) for name, rate in fields.items()}
-            entries.append({"gpus": lines.json(gpus) if gpus.startswith("[") else gpus, **rates})
-    while lines.comes("pod"):
-        fields = lines.take("pod")
-        pods = topology.setdefault("pods", [])
-        origin[f"topology.pods[{len(pods)}]"] = lines.at
-        domains = fields.pop("domains")
-        pods.append({"domains": domains, "uplink": {name: lines.json(rate) for name, rate in fields.items()}})
-    if lines.comes("rank_map"):
-        topology["rank_map"] = lines.take("rank_map")["gpus"]
+    if lines.comes("preference"):
+        options["rails"] = lines.take("preference")["rails"]
+    topology = _read_topology(lines, origin)
     meshes: dict[str, Any] = {}
     while lines.comes("mesh"):
         fields = lines.take("mesh")
@@ -208,6 +199,29 @@ def _read_spec(lines: LineReader) -> ReshardSpec:
         if path is None:
             raise
         lines.fail(str(error), origin[path])
+
+
+def _read_topology(lines: LineReader, origin: dict[str, int]) -> dict[str, Any]:
+    topology: dict[str, Any] = {"name": lines.json(lines.take("topology")["name"]), "domains": [], "nics": []}
+    for word in ("domain", "nic"):
+        while lines.comes(word):
+            fields = lines.take(word)
+            gpus = fields.pop("gpus")
+            entries = topology[f"{word}s"]
+            origin[f"topology.{word}s[{len(entries)}]"] = lines.at
+            rates = {name: lines.json(rate) for name, rate in fields.items()}
+            entries.append({"gpus": lines.json(gpus) if gpus.startswith("[") else gpus, **rates})
+            if word == "nic" and lines.comes("rails"):
+                entries[-1]["rails"] = lines.take("rails")["gpus"]
+    while lines.comes("pod"):
+        fields = lines.take("pod")
+        pods = topology.setdefault("pods", [])
+        origin[f"topology.pods[{len(pods)}]"] = lines.at
+        domains = fields.pop("domains")
+        pods.append({"domains": domains, "uplink": {name: lines.json(rate) for name, rate in fields.items()}})
+    if lines.comes("rank_map"):
+        topology["rank_map"] = lines.take("rank_map")["gpus"]
+    return topology
 
 
 def _columns(table: str, values: dict[str, Any]) -> dict[str, Column]:

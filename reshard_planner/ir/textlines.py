@@ -22,9 +22,11 @@ LINES = {
     "options": "options strategy {name} proxies {proxies} staging {staging} lag {lag}"
     " min_message {min_message} max_peers_per_slot {max_peers_per_slot} max_network_peers {max_network_peers}"
     " max_nvlink_peers {max_nvlink_peers}",
+    "preference": "preference rails {rails}",
     "topology": "topology {name}",
     "domain": "domain {gpus} " + _LINK,
     "nic": "nic {gpus} " + _LINK,
+    "rails": "rails {gpus}",
     "pod": "pod {domains} uplink " + _LINK,
     "rank_map": "rank_map {gpus}",
     "mesh": "mesh {mesh} ranks {ranks} axes {axes}",
@@ -62,7 +64,7 @@ _FIELDS = {
     **dict.fromkeys(("gpus", "domains", "ranks"), r"\S+"),
     "dtype": r"\S+(?: to \S+)?",
     **dict.fromkeys(("bytes_per_s", "efficiency", "latency_s"), r"\S+"),
-    **dict.fromkeys(("medium", "role", "claim", "proxies"), r"\w+"),
+    **dict.fromkeys(("medium", "role", "claim", "proxies", "rails"), r"\w+"),
     **dict.fromkeys(("group_of", "shape"), _INTS),
     **dict.fromkeys(("src_layouts", "dst_layouts"), f"{_LAYOUT}(?:, {_LAYOUT})*"),
     **dict.fromkeys(("cut_dim", "parent"), f"-|{_INT}"),

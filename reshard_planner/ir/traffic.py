@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reshard_planner.ir.porttimes import PortTimes
+from reshard_planner.ir.ranknumbers import number_ranks
 from reshard_planner.ir.stream import Block, Stream, UnitRows
 from reshard_planner.ir.tables import Tables
 from reshard_planner.spec import ReshardSpec
@@ -41,6 +43,7 @@ class Traffic:
         send_nbytes: bytes that each rank sends in its largest slot, likewise.
         receive_nbytes: bytes that each rank receives in its largest slot, likewise.
         scratch_nbytes: most bytes that each rank keeps in scratch at one time, likewise.
+        rail_nbytes: bytes over the network between ranks of one rail.
     """
 
     slots: int
@@ -59,6 +62,7 @@ class Traffic:
     send_nbytes: Ints
     receive_nbytes: Ints
     scratch_nbytes: Ints
+    rail_nbytes: int
 
 
 def measure_traffic(spec: ReshardSpec, tables: Tables, ports: Ports) -> Traffic:
@@ -95,7 +99,6 @@ class _Lanes:
         self.medium: Ints = routes.medium[row].astype(np.int64)
         scratch = routes.scratch[row] > 0
         self.filling: Ints | None = (~scratch).astype(np.int64) if scratch.any() else None
-        self.renamed = len(tables.groups.subst_group) > 0
         self.local = bool((self.medium == Medium.LOCAL).any())
 
 
@@ -105,8 +108,11 @@ class _Counter:
     def __init__(self, spec: ReshardSpec, tables: Tables, ports: Ports) -> None:
         self.tables, self.ports = tables, ports
         self.units = UnitRows(spec, tables)
-        self._number_ranks()
-        size = self.size
+        self.number = number_ranks(tables, len(ports.domain))
+        self.ranks, self.names, self.renamed_by = self.number.ranks, self.number.names, self.number.renamed_by
+        self.size = size = len(self.ranks)
+        self.bits = max(1, size).bit_length()
+        self.times = PortTimes(self.ranks, ports)
         self.slots = 0
         self.loads = np.zeros((2, len(Medium), size), dtype=np.int64)
         self.uplink = np.zeros((2, len(ports.uplink_bytes_per_s)), dtype=np.int64)
@@ -116,55 +122,23 @@ class _Counter:
         self.busiest: list[Floats] = []
         self.messages = 0
         self.peers_in_slot_max = 0
-        self._prepare_ports()
-
-    def _number_ranks(self) -> None:
-        """Number the ranks that routes name, under any substitution, from 0."""
-        routes, groups = self.tables.routes, self.tables.groups
-        size = max(int(max(routes.src.max(initial=-1), routes.dst.max(initial=-1))) + 1, 1)
-        self.renamed_by, names = groups.renamings(max(size, len(self.ports.domain)))
-        size = names.shape[1]
-        named = np.zeros(size, dtype=bool)
-        named[routes.src], named[routes.dst] = True, True
-        after = np.zeros(size, dtype=bool)
-        after[names[:, named]] = True
-        self.ranks: Ints = np.flatnonzero(after)
-        number = np.cumsum(after) - 1
-        self.size = len(self.ranks)
-        self.names: Ints = number[names]
-        self.bits = max(1, self.size).bit_length()
-
-    def _prepare_ports(self) -> None:
-        """Ranks in order of their NIC groups, and the rates of NICs and NVLink ports."""
-        known = self.ranks[self.ranks < len(self.ports.domain)]
-        groups = self.ports.nic_group[known]
-        order = np.argsort(groups, kind="stable")
-        order = order[groups[order] >= 0]
-        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        self.nic_ranks = order
-        self.nic_starts = None if len(starts) == len(order) else starts
-        self.nic_rates = self.ports.nic_bytes_per_s[groups[order][starts]]
-        self.nvlink_rates = np.zeros(self.size)
-        self.nvlink_rates[: len(known)] = self.ports.nvlink_bytes_per_s[known]
-        self.nvlink_rates[self.nvlink_rates <= 0] = np.inf
-        self.pod: Ints = np.full(self.size, -1, dtype=np.int64)
-        self.pod[: len(known)] = self.ports.pod[known]
+        known = self.ranks < len(ports.rails)
+        self.rails = np.where(known, np.append(ports.rails, -1)[np.where(known, self.ranks, -1)], -1)
+        self.rail_nbytes = 0
 
     def count(self, block: Block, lanes: _Lanes) -> None:
         """Add one block of operations."""
-        src, dst = lanes.src[block.entry], lanes.dst[block.entry]
-        if lanes.renamed:
-            renaming = self.renamed_by[self.tables.schedule.group[block.unit]] * self.names.shape[1]
-            base = renaming[block.run]
-            flat = self.names.reshape(-1)
-            src, dst = flat[base + src], flat[base + dst]
-        else:
-            src, dst = self.names[0, src], self.names[0, dst]
+        group = self.tables.schedule.group
+        src, dst = self.number.ends(block, group, lanes.src[block.entry], lanes.dst[block.entry])
         loads = np.zeros((2, len(block.slots), len(Medium), self.size), dtype=np.int64)
         lane = (block.slot * len(Medium) + lanes.medium[block.entry]) * self.size
         np.add.at(loads[0].reshape(-1), lane + src, block.nbytes)
         np.add.at(loads[1].reshape(-1), lane + dst, block.nbytes)
-        self._add_loads(block.slots, loads, self._cross(block, src, dst, lanes))
+        network = lanes.medium[block.entry] == Medium.NETWORK
+        if (self.rails >= 0).any():
+            paired = network & (self.rails[src] >= 0) & (self.rails[src] == self.rails[dst])
+            self.rail_nbytes += int(block.nbytes[paired].sum())
+        self._add_loads(block.slots, loads, self.times.cross(block, src, dst, network))
         filling = block.nbytes if lanes.filling is None else block.nbytes * lanes.filling[block.entry]
         tensor = self.tables.schedule.tensor[block.unit]
         np.add.at(self.arriving, tensor, np.add.reduceat(filling, block.first))
@@ -177,18 +151,6 @@ class _Counter:
         else:
             self._add_pairs(len(block.slots), block.slot[moved], src[moved], dst[moved], medium[moved])
 
-    def _cross(self, block: Block, src: Ints, dst: Ints, lanes: _Lanes) -> Ints:
-        """Bytes out of and into every pod in each slot of a block, shape (2, slots, pods)."""
-        pods = len(self.ports.uplink_bytes_per_s)
-        loads = np.zeros((2, len(block.slots), pods), dtype=np.int64)
-        if pods:
-            ends = (self.pod[src], self.pod[dst])
-            crosses = (ends[0] != ends[1]) & (lanes.medium[block.entry] == Medium.NETWORK)
-            for load, pod in zip(loads, ends, strict=True):
-                at = np.flatnonzero(crosses & (pod >= 0))
-                np.add.at(load, (block.slot[at], pod[at]), block.nbytes[at])
-        return loads
-
     def _add_loads(self, slots: Ints, loads: Ints, uplink: Ints) -> None:
         self.loads += loads.sum(axis=1)
         self.uplink += uplink.sum(axis=1)
@@ -197,14 +159,7 @@ class _Counter:
             self.slots = max(self.slots, int(slots[used][-1]) + 1)
         moved = loads[:, :, Medium.NVLINK] + loads[:, :, Medium.NETWORK]
         np.maximum(self.largest, moved.max(axis=1, initial=0), out=self.largest)
-        network = loads[:, :, Medium.NETWORK][:, :, self.nic_ranks]
-        if self.nic_starts is not None and len(self.nic_starts):
-            network = np.add.reduceat(network, self.nic_starts, axis=2)
-        longest = (network / self.nic_rates).max(axis=(0, 2), initial=0.0)
-        nvlink = loads[:, :, Medium.NVLINK] / self.nvlink_rates
-        np.maximum(longest, nvlink.max(axis=(0, 2), initial=0.0), out=longest)
-        uplinks = uplink / self.ports.uplink_bytes_per_s
-        np.maximum(longest, uplinks.max(axis=(0, 2), initial=0.0), out=longest)
+        longest = self.times.busiest_s(loads[:, :, Medium.NETWORK], loads[:, :, Medium.NVLINK], uplink)
         self.busiest.append(longest[moved[0].any(axis=1)])
 
     def _add_pairs(self, slots: int, slot: Ints, src: Ints, dst: Ints, medium: Ints) -> None:
@@ -274,6 +229,7 @@ class _Counter:
             self._by_rank(self.largest[0]),
             self._by_rank(self.largest[1]),
             self._by_rank(self.scratch),
+            self.rail_nbytes,
         )
 
     def _by_rank(self, column: Ints) -> Ints:

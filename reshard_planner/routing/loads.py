@@ -162,6 +162,16 @@ def measure_ports(spec: ReshardSpec, ports: Ports, forests: Sequence[Forest]) ->
     return PortTimes(*nic, *nvlink, *uplink)
 
 
+def count_nbytes(spec: ReshardSpec, forests: Sequence[Forest]) -> tuple[int, int, int]:
+    """Bytes that forests move, by medium, in order of :class:`reshard_planner.transfer.Medium`."""
+    sums = [0, 0, 0]
+    for forest in forests:
+        nbytes = forest.nbytes(spec.tensors[forest.members[0].tensors[0]].bits)
+        for medium in Medium:
+            sums[medium] += int(nbytes[forest.medium == medium].sum()) * forest.tensor_count
+    return sums[0], sums[1], sums[2]
+
+
 def most_peers(forests: Sequence[Forest], medium: Medium) -> int:
     """Most ranks that any rank exchanges bytes with over a medium."""
     keys: list[NDArray[np.int64]] = []

@@ -9,7 +9,8 @@ one keeps the busiest port within 1 % of the least time and lets domains take in
 2. programs: with pods, trees are packed; else, and where that fails, flows are laid out on tapes.
 3. one by one: every item takes the ports that are least loaded so far.
 
-Of all that was tried the best is taken. Reasons: docs/adr/0012-turns-then-a-program.md, 0013-proxies.md.
+Of all that was tried the best is taken; within it, pairs of one rail are preferred where that costs nothing.
+Reasons: docs/adr/0012-turns-then-a-program.md, 0013-proxies.md, 0029-rails-at-equal-cost.md.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from reshard_planner.routing.loads import PortTimes, measure_ports, most_peers
 from reshard_planner.routing.nics import must_borrow
 from reshard_planner.routing.packing import pack_trees
 from reshard_planner.routing.problem import Problem, Strategy
+from reshard_planner.routing.rails import align_rails
 from reshard_planner.routing.realize import realize
 from reshard_planner.routing.rotation import Rotation
 from reshard_planner.routing.spill import spill
@@ -91,7 +93,10 @@ def route(problem: Problem) -> list[Forest]:
             f" {most_peers(best[1], Medium.NETWORK)} over the network and"
             f" {most_peers(best[1], Medium.NVLINK)} over NVLink"
         )
-    return best[1]
+    if options.rails == "ignore":
+        return best[1]
+    aligned = align_rails(best[1], problem.ports.rails, problem.ports.domain)
+    return aligned if _excess_peers(options, aligned) == 0 else best[1]
 
 
 def _excess_peers(options: Options, forests: list[Forest]) -> int:

@@ -71,6 +71,7 @@ class OptionsForm(msgspec.Struct, forbid_unknown_fields=True):
     max_network_peers: int = Options().max_network_peers
     max_nvlink_peers: int = Options().max_nvlink_peers
     proxies: Any = Options().proxies  # YAML reads a bare off as false
+    rails: Any = Options().rails
 
 
 class SpecForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -258,6 +259,7 @@ def _options(raw: object) -> Options:
         form.max_network_peers,
         form.max_nvlink_peers,
         "off" if form.proxies is False else form.proxies,
+        form.rails,
     )
 
 
@@ -290,6 +292,7 @@ def spec_to_dict(spec: ReshardSpec) -> dict[str, Any]:
             "max_network_peers": spec.options.max_network_peers,
             "max_nvlink_peers": spec.options.max_nvlink_peers,
             "proxies": spec.options.proxies,
+            **({"rails": spec.options.rails} if spec.options.rails != Options().rails else {}),
         },
     }
 

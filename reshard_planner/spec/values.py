@@ -272,6 +272,7 @@ class Options:
         max_nvlink_peers: the same over NVLink.
         proxies: whether ranks that neither hold nor need bytes lend their NICs: ``auto`` where the plan is
             otherwise more than 2 % above T*, ``off`` only for ranks that have no NIC.
+        rails: whether pairs of one rail are preferred where that costs nothing: ``prefer`` or ``ignore``.
     """
 
     strategy: str = "optimal"
@@ -282,6 +283,7 @@ class Options:
     max_network_peers: int = MAX_PEERS
     max_nvlink_peers: int = MAX_PEERS
     proxies: Literal["auto", "off"] = "auto"
+    rails: Literal["prefer", "ignore"] = "prefer"
 
     def __post_init__(self) -> None:
         for key, most in (
@@ -298,6 +300,8 @@ class Options:
                 raise SpecError(f"{field_name} is {value!r}; expected an integer from 1 to {most}")
         if self.proxies not in ("auto", "off"):
             raise SpecError(f"options.proxies is {self.proxies!r}; expected auto or off")
+        if self.rails not in ("prefer", "ignore"):
+            raise SpecError(f"options.rails is {self.rails!r:.40}; expected prefer or ignore")
 
 
 @dataclass(frozen=True, slots=True)
