@@ -1,4 +1,4 @@
-"""Reading YAML and JSON documents, with one clear sentence for what is wrong."""
+"""Reading text files, YAML and JSON documents, with one clear sentence for what is wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,28 @@ from typing import Any
 from reshard_planner.errors import SpecError
 
 MAX_DOCUMENT_NBYTES = 256 * 2**20
-"""Largest document read, so that a wrong file name cannot fill the memory."""
+"""Largest file read, so that a wrong file name cannot fill the memory."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        SpecError: if the file cannot be read, is too large, or is not text in UTF-8.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise SpecError(f"cannot read {path}: it is not a regular file")
+        if status.st_size > MAX_DOCUMENT_NBYTES:
+            raise SpecError(f"{path} has {status.st_size} bytes; expected at most {MAX_DOCUMENT_NBYTES}")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SpecError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path} is not a text file; expected text in UTF-8") from None
+    except ValueError as error:
+        raise SpecError(f"cannot read {str(path)!r}: {error}") from None
 
 
 def read_document(path: Path) -> object:
@@ -21,19 +42,7 @@ def read_document(path: Path) -> object:
     Raises:
         SpecError: if the file cannot be read, is too large, or is not well-formed.
     """
-    try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise SpecError(f"cannot read {path}: it is not a regular file")
-        if status.st_size > MAX_DOCUMENT_NBYTES:
-            raise SpecError(f"{path} has {status.st_size} bytes; expected at most {MAX_DOCUMENT_NBYTES}")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SpecError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path} is not a text file; expected YAML or JSON in UTF-8") from None
-    except ValueError as error:
-        raise SpecError(f"cannot read {str(path)!r}: {error}") from None
+    text = read_text(path)
     try:
         return parse_document(text, is_json=path.suffix.lower() == ".json")
     except SpecError as error:
@@ -65,6 +74,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise SpecError(f"the field {key!r} is given twice")
+            raise SpecError(f"the field {key!r:.60} is given twice")
         found[key] = value
     return found

@@ -1,4 +1,4 @@
-"""YAML text to plain data, with one clear sentence for what is wrong."""
+"""YAML text to plain data, with one clear sentence for what is wrong, and back."""
 
 from __future__ import annotations
 
@@ -31,9 +31,27 @@ class _StrictLoader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoad
 
 
 # YAML 1.1 takes 1e-5 for text because it lacks a point; every other reader of numbers does not
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(?:\d+|\d*\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
+_FLOAT = (
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\d+|\d*\.\d+)[eE][-+]?\d+\Z"),
+    list("-+.0123456789"),
 )
+_StrictLoader.add_implicit_resolver(*_FLOAT)
+
+
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, which puts text in quotes where the loader above would take it for a number."""
+
+
+_Dumper.add_implicit_resolver(*_FLOAT)
+
+
+def dump_yaml(value: object) -> str:
+    """Write plain data as YAML text that :func:`parse_yaml` reads back; fields keep their order."""
+    text: str = yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True
+    )
+    return text
 
 
 def parse_yaml(text: str) -> object:
@@ -49,9 +67,12 @@ def parse_yaml(text: str) -> object:
         raise SpecError(f"not valid YAML at line {line}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise SpecError(f"not valid YAML: {str(error).splitlines()[0]}") from None
-    except (KeyError, AttributeError, TypeError) as error:
-        # how the loader's own constructors fail on tags that do not fit their text
-        raise SpecError(f"not valid YAML: a tag does not fit its value ({type(error).__name__})") from None
+    except RecursionError:
+        raise SpecError("it nests too deeply") from None
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        # how the loader's own constructors fail on tags, dates and numbers that mean nothing
+        kind = type(error).__name__
+        raise SpecError(f"not valid YAML: a tag, date or number does not fit its value ({kind})") from None
     if _count(value, {}) > MAX_VALUES:
         raise SpecError(f"its aliases stand for too many values; expected at most {MAX_VALUES}")
     return value

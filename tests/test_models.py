@@ -259,6 +259,21 @@ def test_a_value_of_unknown_meaning_is_refused(name, field, value, expected):
         model_from_config(TINY[name]["config"], overrides=overrides)
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("qwen3_moe", "decoder_sparse_step", 1),
+        ("qwen3_moe", "mlp_only_layers", []),
+        ("deepseek_v3", "moe_layer_freq", 1),
+        ("deepseek_v3", "topk_method", "noaux_tc"),
+        ("kimi_linear", "moe_layer_freq", 1),
+    ],
+)
+def test_a_missing_switch_is_what_transformers_takes_it_for(name, field, value):
+    raw = TINY[name]["config"]
+    assert model_from_config(without_field(raw, field)) == model_from_config({**raw, field: value})
+
+
 def test_fields_that_no_shape_depends_on_are_ignored():
     raw = TINY["qwen3"]["config"]
     noise = {"rope_scaling": {"type": "yarn"}, "hidden_act": "unheard", "layer_types": ["sliding_attention"]}

@@ -2,7 +2,7 @@
 
 Four short forms and one explicit one: ``{preset, nodes}``, ``{domains: [[0, 1], [2, 3]]}``,
 ``{gpus_per_domain}``, ``{file}``, and ``{domains: [{gpus, ...}], nics: [{gpus, ...}]}``. All but ``{file}``
-take ``pods: [{domains, uplink: {bytes_per_s, ...}}]`` besides.
+take ``pods: [{domains, uplink: {bytes_per_s, ...}}]`` besides. A file may be a cluster file instead.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ class DomainForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class NicForm(LinkForm, forbid_unknown_fields=True, omit_defaults=True):
-    """NICs of one speed: one entry of ``gpus`` per NIC, the GPUs that use it."""
+    """NICs of one speed: one entry of ``gpus`` per NIC, the GPUs that use it, and one of ``rails``."""
 
     gpus: int | list[int | list[int]] | str = ""
+    rails: Ints | None = None
 
 
 class PodForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -158,10 +159,24 @@ def _from_domains(form: TopologyForm, path: str, rank_map: tuple[int, ...] | Non
             one = [nic.gpus] if isinstance(nic.gpus, int) else nic.gpus
             each = _ints(one, f"{where}.gpus") if isinstance(one, str) else one
             link = _link(nic, nic_link)
-            nics.extend(Nic((gpus,) if isinstance(gpus, int) else tuple(gpus), link) for gpus in each)
+            rails = _rails(nic.rails, len(each), f"{where}.rails")
+            nics.extend(
+                Nic((gpus,) if isinstance(gpus, int) else tuple(gpus), link, rail)
+                for gpus, rail in zip(each, rails, strict=True)
+            )
         if any(not nic.gpus for nic in nics):
             raise TopologyError(f"{path}.nics has a NIC without GPUs; expected at least one")
     return Topology(tuple(domains), tuple(nics), rank_map, form.name or "custom")
+
+
+def _rails(rails: Ints | None, count: int, path: str) -> list[int | None]:
+    """The rail of each of ``count`` NICs."""
+    if rails is None:
+        return [None] * count
+    numbers: list[int | None] = [*_ints(rails, path)]
+    if len(numbers) != count:
+        raise TopologyError(f"{path} lists {len(numbers)} rails for {count} NICs; expected one for each")
+    return numbers
 
 
 def _pods(entries: list[dict[str, Any]], path: str) -> tuple[Pod, ...]:
@@ -178,6 +193,9 @@ def _pods(entries: list[dict[str, Any]], path: str) -> tuple[Pod, ...]:
 
 def _from_file(name: str, gpus: int, base: Path, path: str, rank_map: tuple[int, ...] | None) -> Topology:
     from reshard_planner.document import read_document  # noqa: PLC0415 - YAML is slow to import
+    from reshard_planner.topology.cluster.form import is_cluster  # noqa: PLC0415 - few specs have one
+    from reshard_planner.topology.cluster.reading import cluster_from_form  # noqa: PLC0415
+    from reshard_planner.topology.cluster.resolve import resolve  # noqa: PLC0415
 
     target = base / name
     try:
@@ -186,7 +204,10 @@ def _from_file(name: str, gpus: int, base: Path, path: str, rank_map: tuple[int,
         raise SpecError(f"{path}.file: {error}") from None
     if isinstance(raw, dict) and raw.get("file") is not None:
         raise SpecError(f"{path}.file {name!r} refers to another file; expected a topology")
-    topology = from_form(raw, gpus, target.parent, name)
+    if is_cluster(raw):
+        topology = resolve(cluster_from_form(raw, name)).topology
+    else:
+        topology = from_form(raw, gpus, target.parent, name)
     return topology if rank_map is None else replace(topology, rank_map=rank_map)
 
 
@@ -199,15 +220,19 @@ def to_form(topology: Topology) -> dict[str, Any]:
         "name": topology.name,
         "nics": [],
     }
-    runs: list[tuple[Link, list[tuple[int, ...]]]] = []
+    runs: list[list[Nic]] = []
     for nic in topology.nics:
-        if not runs or runs[-1][0] != nic.link:
-            runs.append((nic.link, []))
-        runs[-1][1].append(nic.gpus)
-    for link, gpus in runs:
+        if not runs or runs[-1][0].link != nic.link or (runs[-1][0].rail is None) != (nic.rail is None):
+            runs.append([])
+        runs[-1].append(nic)
+    for nics in runs:
+        gpus = [nic.gpus for nic in nics]
         single = all(len(group) == 1 for group in gpus)
         short: Any = format_ints(group[0] for group in gpus) if single else [list(group) for group in gpus]
-        form["nics"].append({"gpus": short, **_link_dict(link)})
+        rails = [nic.rail for nic in nics if nic.rail is not None]
+        form["nics"].append(
+            {"gpus": short, **({"rails": format_ints(rails)} if rails else {}), **_link_dict(nics[0].link)}
+        )
     if topology.pods:
         form["pods"] = [
             {"domains": format_ints(pod.domains), "uplink": _link_dict(pod.uplink)} for pod in topology.pods

@@ -85,10 +85,17 @@ all-gather and all-to-all at 512 MiB on 8 GPUs (0.70 to 0.75), latency from the 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One network port and the GPUs that use it, all of one domain."""
+    """One network port.
+
+    Attributes:
+        gpus: the GPUs that use it, all of one domain.
+        link: its speed.
+        rail: NICs of equal rails reach each other without leaving a leaf switch; None where that is unknown.
+    """
 
     gpus: tuple[int, ...]
     link: Link = NIC_LINK
+    rail: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +169,10 @@ class Topology:
             for gpu in nic.gpus:
                 if gpu not in home:
                     raise TopologyError(f"NIC {index} names GPU {gpu}, which is in no domain")
+            if nic.rail is not None and not (type(nic.rail) is int and 0 <= nic.rail < MAX_RANK):
+                raise TopologyError(
+                    f"rail {nic.rail!r:.40} of NIC {index} must be a number from 0 to {MAX_RANK - 1}"
+                )
             if len({home[gpu] for gpu in nic.gpus}) != 1:
                 raise TopologyError(f"NIC {index} serves GPUs {list(nic.gpus)}; expected GPUs of one domain")
         self._check_pods()

@@ -28,6 +28,8 @@ class Ports:
         nvlink_bytes_per_s: rate of the rank's NVLink port per direction, int64, indexed by rank.
         pod: index of the pod that the rank's domain is in, -1 for none, int64, indexed by rank.
         uplink_bytes_per_s: rate of each pod's uplink per direction, int64 of shape (pods,).
+        rails: number of the set of rails that the rank's NICs are on, -1 where that of one is unknown or
+            there is no NIC, int64, indexed by rank.
     """
 
     domain: NDArray[np.int64]
@@ -38,6 +40,7 @@ class Ports:
     nvlink_bytes_per_s: NDArray[np.int64]
     pod: NDArray[np.int64]
     uplink_bytes_per_s: NDArray[np.int64]
+    rails: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         for column in (
@@ -48,6 +51,7 @@ class Ports:
             self.nvlink_bytes_per_s,
             self.pod,
             self.uplink_bytes_per_s,
+            self.rails,
         ):
             column.setflags(write=False)
 
@@ -79,12 +83,30 @@ class Ports:
             nic_group[rank] = group_of.get(gpu, -1)
             nvlink[rank] = topology.domains[home[gpu]].link.bytes_per_s
             pod[rank] = pod_of.get(home[gpu], -1)
+        rails_of_gpu = _rails(topology)
+        rails = np.full(size, -1, dtype=np.int64)
+        for rank in chosen:
+            rails[rank] = rails_of_gpu.get(topology.gpu_of(rank), -1)
         nic_domain = np.full(len(rates), -1, dtype=np.int64)
         for gpu, group in group_of.items():
             nic_domain[group] = home[gpu]
         uplinks = np.array([each.uplink.bytes_per_s for each in topology.pods], dtype=np.int64)
         rate = np.array(rates, dtype=np.int64)
-        return cls(domain, nic_group, rate, tuple(names), nic_domain, nvlink, pod, uplinks)
+        return cls(domain, nic_group, rate, tuple(names), nic_domain, nvlink, pod, uplinks, rails)
+
+
+def _rails(topology: Topology) -> dict[int, int]:
+    """Number of the set of rails of the NICs of each GPU that has some, all known."""
+    of_gpu: dict[int, set[int | None]] = {}
+    for nic in topology.nics:
+        for gpu in nic.gpus:
+            of_gpu.setdefault(gpu, set()).add(nic.rail)
+    numbers: dict[frozenset[int | None], int] = {}
+    return {
+        gpu: numbers.setdefault(frozenset(rails), len(numbers))
+        for gpu, rails in of_gpu.items()
+        if None not in rails
+    }
 
 
 def _nic_groups(topology: Topology) -> tuple[dict[int, int], list[int], list[str]]:

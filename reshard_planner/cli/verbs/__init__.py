@@ -16,12 +16,14 @@ from reshard_planner.cli.verbs import (
     simulate,
     symbolic,
     tiles,
+    topology,
     verify,
 )
 
 VERBS: tuple[Verb, ...] = (
     compile_.VERB,
     model.VERB,
+    topology.VERB,
     verify.VERB,
     show.VERB,
     tiles.VERB,

@@ -1,0 +1,1 @@
+"""Clusters as people describe them: text and pictures."""

@@ -1,0 +1,223 @@
+"""Several sources about one cluster, joined. Where they differ, the more trustworthy one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from reshard_planner.intset import format_ints, parse_ints
+from reshard_planner.topology.cluster.facts import Finding, join_alike
+from reshard_planner.topology.cluster.joining import Joiner
+from reshard_planner.topology.cluster.matching import GPU_KEYS, NIC_KEYS, match_devices
+from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic, HostPod, Overrides, Switch
+
+Named = TypeVar("Named", Host, Switch, HostPod)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedHost:
+    """A host, and where each source's GPUs went.
+
+    Attributes:
+        host: everything that sources say of it.
+        places: per source that knows the host, by the source's position: the position in ``host`` of each of
+            its GPUs, None for one that is left out.
+    """
+
+    host: Host
+    places: dict[int, tuple[int | None, ...]]
+
+
+def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
+    """One cluster of all that the given ones say, and their conflicts.
+
+    Hosts, switches and pods are joined by name, in the order of their first mention; GPUs of a host by uuid,
+    else PCI address, else position; NICs by GUID, else name, else PCI address, whatever the order of the
+    sources. Of facts that differ the one of the more trustworthy origin is taken, and of equal origins the
+    first, with a finding. Rank maps and overrides are translated where GPUs get other numbers; overrides of
+    several sources add up.
+
+    Raises:
+        TopologyError: if what comes out is no cluster, such as one of too many GPUs.
+    """
+    joiner = Joiner()
+    joined = [_join_host(joiner, mentions) for mentions in _by_name([each.hosts for each in clusters])]
+    hosts = tuple(each.host for each in joined)
+    names = [each.name for each in clusters if each.name != Cluster().name]
+    switches = [_fold(joiner.switch, mentions) for mentions in _by_name([each.switches for each in clusters])]
+    pods = [_fold(joiner.pod, mentions) for mentions in _by_name([each.pods for each in clusters])]
+    translation = _Translation(clusters, joined)
+    merged = Cluster(
+        names[0] if names else Cluster().name,
+        hosts,
+        tuple(switches),
+        tuple(pods),
+        _rank_map(joiner, clusters, translation),
+    )
+    overrides = Overrides()
+    for source, cluster in enumerate(clusters):
+        merged = replace(
+            merged,
+            nic=joiner.port(merged.nic, cluster.nic, "default of NICs"),
+            nvlink=joiner.port(merged.nvlink, cluster.nvlink, "default of NVLink ports"),
+        )
+        overrides = joiner.overrides(overrides, translation.overrides(source, cluster.overrides))
+    return replace(merged, overrides=overrides), join_alike(joiner.findings)
+
+
+def _by_name(sources: Sequence[tuple[Named, ...]]) -> list[list[tuple[int, Named]]]:
+    """The mentions of each name, with the positions of their sources, in order of first mention."""
+    mentions: dict[str, list[tuple[int, Named]]] = {}
+    for source, items in enumerate(sources):
+        for item in items:
+            mentions.setdefault(item.name, []).append((source, item))
+    return list(mentions.values())
+
+
+def _fold(join: object, mentions: Sequence[tuple[int, Named]]) -> Named:
+    result = mentions[0][1]
+    for _, item in mentions[1:]:
+        result = join(result, item)  # type: ignore[operator]
+    return result
+
+
+def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHost:
+    first = mentions[0][1]
+    place = f"host {first.name}"
+    gpus, order = _join_gpus(joiner, [host for _, host in mentions])
+    nics = _join_nics(joiner, [host for _, host in mentions], len(gpus), order)
+    result = Host(first.name, gpus, nics, first.domain, first.path)
+    for _, host in mentions[1:]:
+        result = replace(
+            result,
+            domain=joiner.fact(result.domain, host.domain, place, "domain"),
+            path=joiner.fact(result.path, host.path, place, "path"),
+        )
+    places = {source: order[index] for index, (source, _) in enumerate(mentions)}
+    return JoinedHost(result, places)
+
+
+def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], list[tuple[int | None, ...]]]:
+    """The GPUs of the first source that lists any, and the place of each source's GPUs among them."""
+    listed = [host.gpus for host in hosts]
+    numbers = match_devices(listed, GPU_KEYS, by_position=True)
+    first = next((gpus for gpus in listed if gpus), ())
+    merged: list[Gpu | None] = [None] * len(first)
+    order: list[tuple[int | None, ...]] = []
+    for host, own in zip(hosts, numbers, strict=True):
+        place = f"host {host.name}"
+        if host.gpus and len(host.gpus) != len(first):
+            joiner.conflict(place, "number of GPUs", len(first), "", len(host.gpus), "")
+        left_out = [gpu.name for gpu, number in zip(host.gpus, own, strict=True) if number >= len(first)]
+        if left_out and len(host.gpus) == len(first):
+            joiner.conflict(place, "GPUs", "others", "", ", ".join(left_out), "")
+        for gpu, number in zip(host.gpus, own, strict=True):
+            if number < len(first):
+                known = merged[number]
+                merged[number] = gpu if known is None else joiner.device(known, gpu, f"{place}, {known.name}")
+        order.append(tuple(number if number < len(first) else None for number in own))
+    return tuple(gpu for gpu in merged if gpu is not None), order
+
+
+def _join_nics(
+    joiner: Joiner, hosts: Sequence[Host], gpu_count: int, order: Sequence[tuple[int | None, ...]]
+) -> tuple[HostNic, ...]:
+    numbers = match_devices([host.nics for host in hosts], NIC_KEYS)
+    merged: dict[int, HostNic] = {}
+    for host, own, places in zip(hosts, numbers, order, strict=True):
+        for nic, number in zip(host.nics, own, strict=True):
+            given = _renumbered(nic, gpu_count, places)
+            known = merged.get(number)
+            if known is not None:
+                given = joiner.device(known, given, f"host {host.name}, {known.name}")
+            merged[number] = given
+    named: dict[str, HostNic] = {}
+    for nic in merged.values():
+        name = nic.name if nic.name not in named else _new_name(nic.name, named)
+        named[name] = replace(nic, name=name)
+    return tuple(named.values())
+
+
+def _renumbered(nic: HostNic, gpu_count: int, order: Sequence[int | None]) -> HostNic:
+    """A NIC of a source in terms of the GPUs of the merged host."""
+    if nic.near is not None:
+        near = {
+            place: value for place, value in zip(order, nic.near.value, strict=False) if place is not None
+        }
+        full = len(near) == gpu_count
+        values = tuple(near[place] for place in range(gpu_count)) if full else ()
+        nic = replace(nic, near=replace(nic.near, value=values) if full else None)
+    if nic.gpus is not None:
+        places = [order[gpu] for gpu in nic.gpus.value if gpu < len(order)]
+        kept = tuple(place for place in places if place is not None)
+        nic = replace(nic, gpus=replace(nic.gpus, value=kept) if kept or not nic.gpus.value else None)
+    return nic
+
+
+def _new_name(name: str, taken: dict[str, HostNic]) -> str:
+    number = 2
+    while f"{name}.{number}" in taken:
+        number += 1
+    return f"{name}.{number}"
+
+
+class _Translation:
+    """Numbers of GPUs of each source in the merged cluster."""
+
+    def __init__(self, clusters: Sequence[Cluster], joined: Sequence[JoinedHost]) -> None:
+        self.places = {each.host.name: each.places for each in joined}
+        firsts, count = {}, 0
+        for each in joined:
+            firsts[each.host.name] = count
+            count += len(each.host.gpus)
+        self.numbers: list[list[int | None]] = []
+        for source, cluster in enumerate(clusters):
+            numbers: list[int | None] = []
+            for host in cluster.hosts:
+                first = firsts[host.name]
+                numbers += [
+                    None if place is None else first + place for place in self.places[host.name][source]
+                ]
+            self.numbers.append(numbers)
+
+    def rank_map(self, source: int, given: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The rank map of a source in merged numbers; None if a GPU of it is not there."""
+        numbers = self.numbers[source]
+        found = [numbers[gpu] if gpu < len(numbers) else None for gpu in given]
+        kept = tuple(gpu for gpu in found if gpu is not None)
+        return kept if len(kept) == len(found) else None
+
+    def overrides(self, source: int, given: Overrides) -> Overrides:
+        """The overrides of a source with positions of GPUs in merged hosts."""
+        domains = tuple(tuple(self._entry(source, entry) for entry in entries) for entries in given.domains)
+        return replace(given, domains=domains)
+
+    def _entry(self, source: int, entry: str) -> str:
+        host, colon, positions = entry.rpartition(":")
+        order = self.places.get(host, {}).get(source)
+        if not colon or order is None or entry in self.places:
+            return entry
+        try:
+            given = parse_ints(positions)
+        except ValueError:
+            return entry  # said where overrides are applied
+        found = [order[position] if position < len(order) else position for position in given]
+        return f"{host}:{format_ints(place for place in found if place is not None)}"
+
+
+def _rank_map(
+    joiner: Joiner, clusters: Sequence[Cluster], translation: _Translation
+) -> tuple[int, ...] | None:
+    found: tuple[int, ...] | None = None
+    for source, cluster in enumerate(clusters):
+        if cluster.rank_map is None:
+            continue
+        given = translation.rank_map(source, cluster.rank_map)
+        if given is None:
+            joiner.conflict("rank_map", "GPUs", "none of it", "", "one that the first lacks", "")
+        elif found is None:
+            found = given
+        elif given != found:
+            joiner.conflict("rank_map", "GPUs", format_ints(found), "", format_ints(given), "")
+    return found
