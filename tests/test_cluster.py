@@ -761,3 +761,8 @@ def test_a_host_with_fewer_links_than_others_of_its_model_is_found() -> None:
 def test_cluster_files_are_recognised_however_they_are_laid_out(text: str) -> None:
     imported = import_text(text, host="x", source="one.yaml")
     assert imported.cluster.gpu_count == 128
+
+
+def test_findings_are_one_line_whatever_names_are() -> None:
+    finding = Finding(FindingKind.UNKNOWN, "host a\nb", "is \x1b[31mred, ü")
+    assert str(finding) == "unknown: host a\\nb: is \\x1b[31mred, ü"

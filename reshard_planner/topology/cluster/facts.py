@@ -82,11 +82,20 @@ class Finding:
             say something, or was not understood; assumed: a value was taken without a source.
         place: what it is about, such as ``host a, GPU3``.
         text: one sentence with the consequence.
+
+    What cannot be printed in either, as names may have it, is escaped.
     """
 
     kind: FindingKind
     place: str
     text: str
+
+    def __post_init__(self) -> None:
+        for name in ("place", "text"):
+            given: str = getattr(self, name)
+            if not given.isprintable():
+                shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in given)
+                object.__setattr__(self, name, shown)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.place}: {self.text}"

@@ -10,6 +10,8 @@ from reshard_planner.cli.verbs.topology.overrides import add_overrides, with_ove
 from reshard_planner.cli.verbs.topology.ranks import add_ranks, with_ranks
 from reshard_planner.cli.verbs.topology.sources import add_output, add_sources, read_sources, write_cluster
 from reshard_planner.cli.verbs.topology.targets import CLUSTER_SUFFIXES, check_target
+from reshard_planner.errors import InputError
+from reshard_planner.topology.cluster.model import MAX_NAME
 from reshard_planner.topology.importers import IMPORTERS
 
 
@@ -27,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(arguments, CLUSTER_SUFFIXES)
     cluster, findings = read_sources(arguments)
     if arguments.name is not None:
+        if not arguments.name or len(arguments.name) > MAX_NAME:
+            raise InputError(f"--name has {len(arguments.name)} characters; expected 1 to {MAX_NAME}")
         cluster = replace(cluster, name=arguments.name)
     cluster = with_overrides(cluster, arguments)
     cluster, noted = with_ranks(cluster, arguments)

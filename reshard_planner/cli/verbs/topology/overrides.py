@@ -41,12 +41,16 @@ def with_overrides(cluster: Cluster, arguments: argparse.Namespace) -> Cluster:
         InputError: if an option is none of what its help says.
     """
     old = cluster.overrides
-    rails = dict(old.rails)
+    rails, given = dict(old.rails), dict[str, int]()
     for text in arguments.rail:
         nic, equals, rail = text.rpartition("=")
         if not equals or not (rail.isascii() and rail.isdigit() and len(rail) < 7):
             raise InputError(f"--rail is {text!r:.60}; expected NIC=N, such as mlx5_0=0")
+        if given.setdefault(nic, int(rail)) != int(rail):
+            raise InputError(f"--rail gives {nic!r:.60} the rails {given[nic]} and {rail}; expected one")
         rails[nic] = int(rail)
+    if arguments.gpu_model is not None and not (arguments.gpu_model and arguments.gpu_model.isprintable()):
+        raise InputError(f"--gpu-model is {arguments.gpu_model!r:.60}; expected a model, such as H100")
     if arguments.gpus_per_domain is not None and arguments.gpus_per_domain < 1:
         raise InputError(f"--gpus-per-domain is {arguments.gpus_per_domain}; expected at least 1")
     overrides = replace(
