@@ -79,7 +79,7 @@ def _fitted_text(simulated: Sequence[Simulated], fits: Fits) -> str:
     return (
         f"Gathering and broadcasting takes {format_s(fits.tensor_s)} per tensor, fitted on the first figure"
         f" of `{FITTED_TENSOR}`; M2N takes {format_s(fits.call_s)} per call, fitted on the second figure of"
-        f" `{FITTED_CALL}`. All other figures are predictions. The first row was chosen with them in view:"
+        f" `{FITTED_CALL}`. All other figures are predictions. Which row is fitted matters: with this one"
         f" speedups off by more than {NEAR:.0%} are {names(far_rows(simulated, fits))}; fitted"
         f" {'; '.join(other_fits(simulated, fits))}."
     )

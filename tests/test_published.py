@@ -197,7 +197,7 @@ TABLES_BY_HAND = """\
 
 ### Two parameters fitted
 
-Gathering and broadcasting takes 2 ms per tensor, fitted on the first figure of `qwen3-235b-h100`; M2N takes 5 ms per call, fitted on the second figure of `qwen3-235b-m2n`. All other figures are predictions. The first row was chosen with them in view: speedups off by more than 25% are `deepseek-v3-gb200`; fitted on `deepseek-v3-gb200`, they would be `qwen3-235b-h100`, `nemotron-ultra-gb200`; on `nemotron-ultra-gb200`, they would be `deepseek-v3-gb200`.
+Gathering and broadcasting takes 2 ms per tensor, fitted on the first figure of `qwen3-235b-h100`; M2N takes 5 ms per call, fitted on the second figure of `qwen3-235b-m2n`. All other figures are predictions. Which row is fitted matters: with this one speedups off by more than 25% are `deepseek-v3-gb200`; fitted on `deepseek-v3-gb200`, they would be `qwen3-235b-h100`, `nemotron-ultra-gb200`; on `nemotron-ultra-gb200`, they would be `deepseek-v3-gb200`.
 
 | row |  | published | simulated |  | published speedup | simulated speedup |  |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -89,7 +89,9 @@ class Devices:
         if len(known.gpus) == 1:
             return f"domain {domain}"
         medium = "PCIe" if known.over_pcie else "NVLink"
-        rate = f"{medium} {format_rate(link.bytes_per_s)} each{self.origin(domain)}"
+        rates = {nvlink_facts(self.cluster, self.gpus[gpu]).bytes_per_s for gpu in known.gpus}
+        least = " at least" if len({rate.value for rate in rates if rate is not None}) > 1 else ""
+        rate = f"{medium} {format_rate(link.bytes_per_s)} each{least}{self.origin(domain)}"
         return f"domain {domain}: {len(known.gpus)} GPUs, {rate}"
 
     def origin(self, domain: int) -> str:
