@@ -766,3 +766,46 @@ def test_cluster_files_are_recognised_however_they_are_laid_out(text: str) -> No
 def test_findings_are_one_line_whatever_names_are() -> None:
     finding = Finding(FindingKind.UNKNOWN, "host a\nb", "is \x1b[31mred, ü")
     assert str(finding) == "unknown: host a\\nb: is \\x1b[31mred, ü"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_overrides_follow_nics_and_gpus_to_their_new_names(order: tuple[int, ...]) -> None:
+    fabric = Cluster(
+        hosts=(Host("a", nics=(HostNic("HCA-1", guid=GUID),)),),
+        overrides=Overrides(rails=(("a:HCA-1", 4),), disabled_nics=("HCA-1",)),
+    )
+    own = Cluster(hosts=(Host("a", EIGHT, (HostNic("mlx5_0", guid=GUID, bus="0000:a3:00.0"),)),))
+    merged, findings = merge([(fabric, own)[index] for index in order])
+    assert [nic.name for nic in merged.hosts[0].nics] == ["mlx5_0"]
+    assert merged.overrides.rails == (("a:mlx5_0", 4),)
+    assert merged.overrides.disabled_nics == ("a:mlx5_0",)
+    assert not findings
+    resolve(merged)
+
+
+def test_a_domain_of_gpus_that_were_left_out_is_no_whole_host() -> None:
+    ours = Cluster(hosts=(Host("a", (Gpu("GPU0", uuid="a"), Gpu("GPU1", uuid="b"))),))
+    theirs = Cluster(
+        hosts=(Host("a", (Gpu("GPU0", uuid="c"), Gpu("GPU1", uuid="a"))),),
+        overrides=Overrides(domains=(("a:0",),)),
+    )
+    merged, findings = merge([ours, theirs])
+    assert merged.overrides.domains == ()
+    assert findings
+    with pytest.raises(TopologyError, match="without positions"):
+        resolve(replace(ours, overrides=Overrides(domains=(("a:",),))))
+
+
+def test_domains_of_several_sources_add_up() -> None:
+    sources = [
+        Cluster(hosts=(host(name),), overrides=Overrides(domains=((f"{name}:0-3",),))) for name in "ab"
+    ]
+    merged, findings = merge(sources)
+    assert merged.overrides.domains == (("a:0-3",), ("b:0-3",))
+    assert not findings
+
+
+@pytest.mark.parametrize("gpu", [-1, 8, True])
+def test_a_rank_map_that_names_no_gpu_is_refused(gpu: int) -> None:
+    with pytest.raises(TopologyError, match="rank_map puts rank 0 on GPU"):
+        Cluster(hosts=(host("a"),), rank_map=(gpu,))

@@ -43,7 +43,10 @@ def cluster_text(cluster: Cluster, resolved: Resolved | None) -> str:
     joined = [port for number, port in enumerate(ports) if number not in plugged]
     lines += _part("NVLink", _ports(joined, "GPU", NVLINK_LINK))
     lines += _part("PCIe", _ports((ports[number] for number in sorted(plugged)), "GPU", PCIE_LINK))
-    nics = (nic_facts(cluster, nic) for host in cluster.hosts for nic in host.nics if nic.is_on)
+    if resolved is None:
+        nics = [nic_facts(cluster, nic) for host in cluster.hosts for nic in host.nics if nic.is_on]
+    else:
+        nics = [nic_facts(cluster, use.nic) for uses in resolved.uses for use in uses]
     lines += _part("NICs", _ports(nics, "NIC", NIC_LINK))
     lines += _part("switches", _switches(cluster))
     if resolved is not None:

@@ -139,7 +139,13 @@ def _overridden(cluster: Cluster) -> dict[int, int]:
     found: dict[int, int] = {}
     for index, entries in enumerate(cluster.overrides.domains):
         for entry in entries:
-            host, _, positions = entry.partition(":") if entry not in firsts else (entry, "", "")
+            host, colon, positions = entry.rpartition(":") if entry not in firsts else (entry, "", "")
+            if colon and not positions:
+                raise TopologyError(
+                    f"overrides.domains[{index}] has {entry!r} without positions; expected {host} or"
+                    f" {host}:0-3"
+                )
+            host = host if colon or entry in firsts else entry
             if host not in firsts:
                 raise TopologyError(
                     f"overrides.domains[{index}] names host {host!r}, which the cluster lacks; expected a"

@@ -114,8 +114,6 @@ class Joiner:
         for nic, rail in theirs.rails:
             if rails.setdefault(nic, rail) != rail:
                 self.conflict(place, f"rails of {nic}", rails[nic], "", rail, "")
-        if ours.domains and theirs.domains and ours.domains != theirs.domains:
-            self.conflict(place, "domains", "some", "", "others", "")
         for field in ("gpus_per_domain", "gpu_model"):
             mine, other = getattr(ours, field), getattr(theirs, field)
             if mine is not None and other is not None and mine != other:
@@ -123,7 +121,7 @@ class Joiner:
         return Overrides(
             tuple(rails.items()),
             tuple(dict.fromkeys((*ours.disabled_nics, *theirs.disabled_nics))),
-            ours.domains or theirs.domains,
+            tuple(dict.fromkeys((*ours.domains, *theirs.domains))),
             theirs.gpus_per_domain if ours.gpus_per_domain is None else ours.gpus_per_domain,
             theirs.gpu_model if ours.gpu_model is None else ours.gpu_model,
             self.port(ours.nic, theirs.nic, f"{place}, NICs"),

@@ -23,10 +23,12 @@ class JoinedHost:
         host: everything that sources say of it.
         places: per source that knows the host, by the source's position: the position in ``host`` of each of
             its GPUs, None for one that is left out.
+        nic_names: likewise the name in ``host`` of each of its NICs, by the name that it gives.
     """
 
     host: Host
     places: dict[int, tuple[int | None, ...]]
+    nic_names: dict[int, dict[str, str]]
 
 
 def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
@@ -86,7 +88,7 @@ def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHo
     first = mentions[0][1]
     place = f"host {first.name}"
     gpus, order = _join_gpus(joiner, [host for _, host in mentions])
-    nics = _join_nics(joiner, [host for _, host in mentions], len(gpus), order)
+    nics, nic_names = _join_nics(joiner, [host for _, host in mentions], len(gpus), order)
     result = Host(first.name, gpus, nics, first.domain, first.path)
     for _, host in mentions[1:]:
         result = replace(
@@ -95,7 +97,7 @@ def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHo
             path=joiner.fact(result.path, host.path, place, "path"),
         )
     places = {source: order[index] for index, (source, _) in enumerate(mentions)}
-    return JoinedHost(result, places)
+    return JoinedHost(result, places, {source: nic_names[at] for at, (source, _) in enumerate(mentions)})
 
 
 def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], list[tuple[int | None, ...]]]:
@@ -122,21 +124,31 @@ def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], 
 
 def _join_nics(
     joiner: Joiner, hosts: Sequence[Host], gpu_count: int, order: Sequence[tuple[int | None, ...]]
-) -> tuple[HostNic, ...]:
+) -> tuple[tuple[HostNic, ...], list[dict[str, str]]]:
+    """The NICs, and their names by those that each source gives; hosts' own names go before a fabric's."""
     numbers = match_devices([host.nics for host in hosts], NIC_KEYS)
     merged: dict[int, HostNic] = {}
+    own_names: dict[int, str] = {}
     for host, own, places in zip(hosts, numbers, order, strict=True):
         for nic, number in zip(host.nics, own, strict=True):
             given = _renumbered(nic, gpu_count, places)
+            if nic.near is not None or nic.bus is not None:  # as only the host itself sees it
+                own_names.setdefault(number, nic.name)
             known = merged.get(number)
             if known is not None:
                 given = joiner.device(known, given, f"host {host.name}, {known.name}")
             merged[number] = given
     named: dict[str, HostNic] = {}
-    for nic in merged.values():
-        name = nic.name if nic.name not in named else _new_name(nic.name, named)
-        named[name] = replace(nic, name=name)
-    return tuple(named.values())
+    names: dict[int, str] = {}
+    for number, nic in merged.items():
+        wanted = own_names.get(number, nic.name)
+        names[number] = wanted if wanted not in named else _new_name(wanted, named)
+        named[names[number]] = replace(nic, name=names[number])
+    given_names = [
+        {nic.name: names[number] for nic, number in zip(host.nics, own, strict=True)}
+        for host, own in zip(hosts, numbers, strict=True)
+    ]
+    return tuple(named.values()), given_names
 
 
 def _renumbered(nic: HostNic, gpu_count: int, order: Sequence[int | None]) -> HostNic:
@@ -167,6 +179,7 @@ class _Translation:
 
     def __init__(self, clusters: Sequence[Cluster], joined: Sequence[JoinedHost]) -> None:
         self.places = {each.host.name: each.places for each in joined}
+        self.nic_names = {each.host.name: each.nic_names for each in joined}
         firsts, count = {}, 0
         for each in joined:
             firsts[each.host.name] = count
@@ -189,11 +202,36 @@ class _Translation:
         return kept if len(kept) == len(found) else None
 
     def overrides(self, source: int, given: Overrides) -> Overrides:
-        """The overrides of a source with positions of GPUs in merged hosts."""
-        domains = tuple(tuple(self._entry(source, entry) for entry in entries) for entries in given.domains)
-        return replace(given, domains=domains)
+        """The overrides of a source with positions of GPUs and names of NICs in merged hosts."""
+        domains = [
+            tuple(found for entry in entries if (found := self._entry(source, entry)) is not None)
+            for entries in given.domains
+        ]
+        rails = {name: rail for old, rail in given.rails for name in self._nics(source, old)}
+        disabled = dict.fromkeys(name for old in given.disabled_nics for name in self._nics(source, old))
+        return replace(
+            given,
+            rails=tuple(rails.items()),
+            disabled_nics=tuple(disabled),
+            domains=tuple(domain for domain in domains if domain),
+        )
 
-    def _entry(self, source: int, entry: str) -> str:
+    def _nics(self, source: int, name: str) -> list[str]:
+        """What overrides call the NICs of a name now; the name itself where nothing changed."""
+        host, colon, nic = name.rpartition(":")
+        if colon and host in self.nic_names:
+            return [f"{host}:{self.nic_names[host].get(source, {}).get(nic, nic)}"]
+        found = {
+            each: names[source][name]
+            for each, names in self.nic_names.items()
+            if name in names.get(source, {})
+        }
+        if all(new == name for new in found.values()):
+            return [name]
+        return [f"{each}:{new}" for each, new in found.items()]
+
+    def _entry(self, source: int, entry: str) -> str | None:
+        """What overrides call some GPUs now; None where all of them were left out."""
         host, colon, positions = entry.rpartition(":")
         order = self.places.get(host, {}).get(source)
         if not colon or order is None or entry in self.places:
@@ -203,7 +241,8 @@ class _Translation:
         except ValueError:
             return entry  # said where overrides are applied
         found = [order[position] if position < len(order) else position for position in given]
-        return f"{host}:{format_ints(place for place in found if place is not None)}"
+        kept = [place for place in found if place is not None]
+        return f"{host}:{format_ints(kept)}" if kept else None
 
 
 def _rank_map(

@@ -227,6 +227,12 @@ class Cluster:
         _check_names("pod", (pod.name for pod in self.pods))
         for host in self.hosts:
             _check_host(host)
+        for rank, gpu in enumerate(self.rank_map or ()):
+            most = self.gpu_count or MAX_RANK
+            if isinstance(gpu, bool) or not isinstance(gpu, int) or not 0 <= gpu < most:
+                raise TopologyError(
+                    f"rank_map puts rank {rank} on GPU {gpu!r:.40}; expected a number from 0 to {most - 1}"
+                )
         if self.gpu_count > MAX_RANK:
             raise TopologyError(f"the cluster has {self.gpu_count} GPUs; expected at most {MAX_RANK}")
         _check_pods(self.pods, {host.name for host in self.hosts})

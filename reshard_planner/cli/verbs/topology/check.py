@@ -6,10 +6,9 @@ import argparse
 
 from reshard_planner.cli.output import print_json, print_text
 from reshard_planner.cli.verb import Verb
-from reshard_planner.cli.verbs.topology.sources import add_sources, find_all, read_sources
+from reshard_planner.cli.verbs.topology.sources import add_sources, find_all, read_sources, resolve_known
 from reshard_planner.render.cluster.text import findings_text
 from reshard_planner.topology.cluster.checks import worst
-from reshard_planner.topology.cluster.resolve import resolve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check and print; 1 if something is degraded or contradicts itself."""
     cluster, findings = read_sources(arguments)
-    found = find_all(cluster, resolve(cluster), findings)
+    found = find_all(cluster, resolve_known(cluster), findings)
     wrong = worst(found)
     if arguments.json:
         print_json({"ok": not wrong, "findings": [finding.to_dict() for finding in found]})
