@@ -20,25 +20,9 @@ SERVE = rp.Layout(rp.Mesh([2, 3, 4, 5], ["tp"]), ["S(1)"])
 BOTH = rp.Layout(rp.Mesh([[0, 1, 2], [3, 4, 5]], ["dp", "tp"]), ["R", "S(0)"])
 
 
-class World(Ranks):
-    """A world that begins anew, once per call, where gloo could not connect a group.
-
-    Baselines make groups by the hundred here, and on a busy machine gloo may close a connection while a group
-    is made. That says nothing of the baseline.
-    """
-
-    def call(self, function, arguments):
-        answers = super().call(function, arguments)
-        if not any("connectFullMesh failed" in str(answer) for answer in answers):
-            return answers
-        self.close()
-        self.__init__(self.count)
-        return super().call(function, arguments)
-
-
 @pytest.fixture(scope="module")
 def world():
-    ranks = World(WORLD)
+    ranks = Ranks(WORLD)
     yield ranks
     ranks.close()
 

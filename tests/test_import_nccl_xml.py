@@ -10,11 +10,12 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from imported_facts import fact, findings
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
 from reshard_planner.topology.cluster.checks import check
-from reshard_planner.topology.cluster.facts import Fact, FindingKind, PortFacts
+from reshard_planner.topology.cluster.facts import FindingKind, PortFacts
 from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic, Nearness
 from reshard_planner.topology.importers import MAX_FINDINGS, import_text, nccl_xml
 from reshard_planner.topology.importers.imported import Imported
@@ -34,14 +35,6 @@ def sample(name):
 
 def read(text, host="a", source="f"):
     return nccl_xml.read(text, Reading(host, source))
-
-
-def fact(value):
-    return Fact(value, source="f")
-
-
-def findings(imported, kind=None):
-    return [str(finding) for finding in imported.findings if kind is None or finding.kind is kind]
 
 
 # Random machines, written from a drawing and read back.

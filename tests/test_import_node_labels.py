@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_facts import findings, in_time, parents, paths
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
@@ -48,18 +48,6 @@ def read(value, keys=LabelKeys()):  # noqa: B008 - it is frozen
 
 def domains(imported):
     return {host.name: host.domain.value for host in imported.cluster.hosts if host.domain is not None}
-
-
-def paths(imported):
-    return {host.name: host.path.value for host in imported.cluster.hosts if host.path is not None}
-
-
-def parents(imported):
-    return {switch.name: switch.parents for switch in imported.cluster.switches}
-
-
-def said(imported, kind):
-    return [str(finding) for finding in imported.findings if finding.kind is kind]
 
 
 def test_the_sample_has_three_nodes_with_three_layers_each():
@@ -107,7 +95,7 @@ def test_a_clique_of_zeros_is_no_domain_and_the_gpus_know_that():
     assert not imported.findings
     imported = read(nodes({"n": {CLIQUE: f"{NONE}.0", COUNT: "8", TOPOGRAPH: "d"}}))
     assert domains(imported) == {"n": "d"}
-    assert any("NVLink ends at the host" in text for text in said(imported, FindingKind.CONFLICT))
+    assert any("NVLink ends at the host" in text for text in findings(imported, FindingKind.CONFLICT))
 
 
 def test_json_yaml_and_a_single_node_read_alike():
@@ -138,15 +126,15 @@ def test_a_missing_level_and_a_cut_path_are_found():
     whole = {f"{tier}0": "a", f"{tier}1": "b", f"{tier}2": "c"}
     labels = {name: {COUNT: "8", **whole} for name in ("n1", "n2")}
     gap = {key: value for key, value in whole.items() if key != f"{tier}1"}
-    found = said(read(nodes({**labels, "n3": {COUNT: "8", **gap}})), FindingKind.UNKNOWN)
+    found = findings(read(nodes({**labels, "n3": {COUNT: "8", **gap}})), FindingKind.UNKNOWN)
     assert any("hosts n3: labels skip a level" in text for text in found)
     cut = {key: value for key, value in whole.items() if key != f"{tier}2"}
-    found = said(read(nodes({**labels, "n3": {COUNT: "8", **cut}})), FindingKind.UNKNOWN)
+    found = findings(read(nodes({**labels, "n3": {COUNT: "8", **cut}})), FindingKind.UNKNOWN)
     assert any("hosts n3: labels name fewer levels" in text for text in found)
     twice = {**whole, f"{tier}2": "a"}
     imported = read(nodes({"n": {COUNT: "8", **twice}}))
     assert not paths(imported)
-    assert any("one switch at two levels" in text for text in said(imported, FindingKind.UNKNOWN))
+    assert any("one switch at two levels" in text for text in findings(imported, FindingKind.UNKNOWN))
 
 
 def test_labels_that_group_nodes_differently_conflict_and_other_names_for_a_group_do_not():
@@ -156,11 +144,11 @@ def test_labels_that_group_nodes_differently_conflict_and_other_names_for_a_grou
         )
 
     same = read(pair((1, "x"), (1, "x"), (2, "y")))
-    assert not said(same, FindingKind.CONFLICT)
-    assert any("name the same groups differently" in text for text in said(same, FindingKind.ASSUMED))
+    assert not findings(same, FindingKind.CONFLICT)
+    assert any("name the same groups differently" in text for text in findings(same, FindingKind.ASSUMED))
     for values in (((1, "x"), (1, "y")), ((1, "x"), (2, "x")), ((1, f"{UUID}.2"),)):
         imported = read(pair(*values))
-        assert any(f"{CLIQUE} and {TOPOGRAPH}" in text for text in said(imported, FindingKind.CONFLICT))
+        assert any(f"{CLIQUE} and {TOPOGRAPH}" in text for text in findings(imported, FindingKind.CONFLICT))
         assert domains(imported) == {f"n{n}": f"{UUID}.{clique}" for n, (clique, _) in enumerate(values)}
     assert not read(pair((1, f"{UUID}.1"))).findings
 
@@ -180,20 +168,20 @@ def test_paths_of_two_families_that_differ_conflict():
     labels = {f"n{n}": {COUNT: "8", f"{aws}3": f"nn-{n}", f"{tier}0": "leaf"} for n in range(2)}
     imported = read(nodes(labels))
     assert paths(imported) == {"n0": ("leaf",), "n1": ("leaf",)}
-    assert len(said(imported, FindingKind.CONFLICT)) == 1
+    assert len(findings(imported, FindingKind.CONFLICT)) == 1
 
 
 def test_numbers_of_gpus_that_differ_conflict_and_the_label_wins():
     imported = read(nodes({"n1": {COUNT: "8"}, "n2": {COUNT: "8"}}, "7"))
     assert imported.cluster.gpu_count == 16
-    assert any("hosts n[1-2]" in text for text in said(imported, FindingKind.CONFLICT))
+    assert any("hosts n[1-2]" in text for text in findings(imported, FindingKind.CONFLICT))
     assert read(nodes({"n1": {}}, "4")).cluster.gpu_count == 4
 
 
 def test_nodes_without_a_domain_or_a_path_where_others_have_one_are_named():
     tier = "fabric.topograph.run/tier-0"
     imported = read(nodes({"n1": {COUNT: "8", TOPOGRAPH: "d", tier: "s"}, "n2": {COUNT: "8"}}))
-    found = said(imported, FindingKind.UNKNOWN)
+    found = findings(imported, FindingKind.UNKNOWN)
     assert any("hosts n2: no label names their NVLink domain" in text for text in found)
     assert any("hosts n2: no label names a switch" in text for text in found)
 
@@ -201,12 +189,12 @@ def test_nodes_without_a_domain_or_a_path_where_others_have_one_are_named():
 def test_nodes_without_a_known_label_are_left_out_and_named():
     imported = read(nodes({"control": {"role": "x"}, "n1": {COUNT: "8"}}))
     assert [host.name for host in imported.cluster.hosts] == ["n1"]
-    assert any("nodes control:" in text for text in said(imported, FindingKind.UNKNOWN))
+    assert any("nodes control:" in text for text in findings(imported, FindingKind.UNKNOWN))
 
 
 def test_a_list_with_a_continuation_says_that_it_ends_early():
     imported = read(nodes({"n1": {COUNT: "8"}}, **{"continue": "token", "remainingItemCount": 7}))
-    assert any("ends early" in text for text in said(imported, FindingKind.UNKNOWN))
+    assert any("ends early" in text for text in findings(imported, FindingKind.UNKNOWN))
 
 
 def test_keys_of_labels_can_be_others():
@@ -290,23 +278,11 @@ def test_nodes_are_read_back(rows, scheme, as_yaml):
     assert not imported.findings
 
 
-def result(text):
-    started = time.process_time()
-    try:
-        imported = read(text)
-    except TopologyError as error:
-        imported, text = None, str(error)
-        assert text
-        assert "\n" not in text
-    assert time.process_time() - started < 2
-    return imported
-
-
 def test_damaged_samples_are_refused_remarked_on_or_read_as_they_are_written():
     whole = read(EKS)
     key = "topology.k8s.aws/network-node-layer-"
     for damage in damages(EKS, 1500):
-        imported = result(damage.text)
+        imported = in_time(read, damage.text)
         if imported is None or imported == whole or len(imported.findings) > 1:
             continue
         written = json.loads(damage.text)["Nodes"]
@@ -329,7 +305,7 @@ def test_damaged_lists_of_kubectl_are_refused_remarked_on_or_read_as_they_are_wr
     for text, load in ((json.dumps(value, indent=1), json.loads), (yaml.safe_dump(value), load_yaml)):
         whole = read(text)
         for damage in damages(text, 750):
-            imported = result(damage.text)
+            imported = in_time(read, damage.text)
             if imported is None or imported == whole or imported.findings:
                 continue
             loaded = load(damage.text)
@@ -360,4 +336,4 @@ def test_damaged_lists_of_kubectl_are_refused_remarked_on_or_read_as_they_are_wr
     ids=range(7),
 )
 def test_huge_lists_end_at_once(text):
-    assert result(text) is None
+    assert in_time(read, text) is None

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_facts import fact, findings
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
-from reshard_planner.topology.cluster.facts import Fact, FindingKind, join_alike
+from reshard_planner.topology.cluster.facts import FindingKind, join_alike
 from reshard_planner.topology.cluster.model import Cluster, Gpu, Host
 from reshard_planner.topology.importers import import_text, nvidia_smi_xml
 from reshard_planner.topology.importers.reading import Reading
@@ -24,14 +25,6 @@ RACK = "9c6f5af3-53bf-49b5-a436-b66766c413c3"
 
 def read(text, host="a", source="f"):
     return nvidia_smi_xml.read(text, Reading(host, source))
-
-
-def fact(value):
-    return Fact(value, source="f")
-
-
-def findings(imported, kind=None):
-    return [str(finding) for finding in imported.findings if kind is None or finding.kind is kind]
 
 
 @dataclass(frozen=True)

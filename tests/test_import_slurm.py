@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_facts import domains, findings, in_time, names, parents, paths
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
@@ -28,30 +28,6 @@ def conf(text):
 
 def topology(text, name=None):
     return slurm_yaml.read(text, Reading("", "topology.yaml", Settings(slurm_topology=name)))
-
-
-def names(imported):
-    return [host.name for host in imported.cluster.hosts]
-
-
-def domains(imported):
-    found = {}
-    for host in imported.cluster.hosts:
-        if host.domain is not None:
-            found.setdefault(host.domain.value, []).append(host.name)
-    return found
-
-
-def paths(imported):
-    return {host.name: host.path.value for host in imported.cluster.hosts if host.path is not None}
-
-
-def parents(imported):
-    return {switch.name: switch.parents for switch in imported.cluster.switches}
-
-
-def said(imported, kind):
-    return [str(finding) for finding in imported.findings if finding.kind is kind]
 
 
 # samples
@@ -95,7 +71,9 @@ def test_flat_rings_and_tori_give_names_and_say_that_it_is_all(name, hosts):
     assert names(imported) == [f"node{number:02}" for number in range(1, hosts + 1)]
     assert not paths(imported)
     assert not domains(imported)
-    assert any("nothing but names of hosts is known" in text for text in said(imported, FindingKind.UNKNOWN))
+    assert any(
+        "nothing but names of hosts is known" in text for text in findings(imported, FindingKind.UNKNOWN)
+    )
 
 
 def test_a_topology_is_chosen_by_its_name():
@@ -171,7 +149,7 @@ def test_what_slurm_would_refuse_is_refused_in_one_sentence(text, says):
 def test_link_speeds_rings_and_included_files_are_not_passed_over_in_silence():
     imported = conf("include more.conf\nSwitchName=s1 Nodes=a LinkSpeed=100\nRingName=r Nodes=b[1-2]\n")
     assert names(imported) == ["a", "b1", "b2"]
-    found = said(imported, FindingKind.UNKNOWN)
+    found = findings(imported, FindingKind.UNKNOWN)
     assert any("more.conf is not read" in text for text in found)
     assert any("switches s1: LinkSpeed" in text for text in found)
     assert any("rings r:" in text for text in found)
@@ -184,7 +162,7 @@ def test_a_host_under_two_leaves_has_no_path_and_one_in_two_blocks_no_domain():
     )
     assert paths(imported) == {"n1": ("s1",), "n2": ("s1",), "n4": ("s2",)}
     assert domains(imported) == {"b1": ["n1"], "b2": ["n3"]}
-    conflicts = said(imported, FindingKind.CONFLICT)
+    conflicts = findings(imported, FindingKind.CONFLICT)
     assert any("hosts n3: listed under several switches, s[1-2]" in text for text in conflicts)
     assert any("hosts n2: listed in the blocks b[1-2]" in text for text in conflicts)
 
@@ -193,16 +171,17 @@ def test_a_switch_below_two_others_keeps_both_and_paths_end_there():
     imported = conf("SwitchName=a Switches=leaf\nSwitchName=b Switches=leaf\nSwitchName=leaf Nodes=n\n")
     assert parents(imported)["leaf"] == ("a", "b")
     assert paths(imported) == {"n": ("leaf",)}
-    assert any("paths of hosts end there" in text for text in said(imported, FindingKind.UNKNOWN))
+    assert any("paths of hosts end there" in text for text in findings(imported, FindingKind.UNKNOWN))
 
 
 def test_blocks_smaller_than_others_or_than_their_size_are_found():
     imported = conf("BlockName=b1 Nodes=n[1-18]\nBlockName=b2 Nodes=n[19-36]\nBlockName=b3 Nodes=n[37-53]\n")
     assert any(
-        "blocks b3: have 17 hosts where most have 18" in text for text in said(imported, FindingKind.DEGRADED)
+        "blocks b3: have 17 hosts where most have 18" in text
+        for text in findings(imported, FindingKind.DEGRADED)
     )
     imported = conf("BlockName=b1 Nodes=n[1-4]\nBlockSizes=18\n")
-    assert any("BlockSizes asks for 18" in text for text in said(imported, FindingKind.DEGRADED))
+    assert any("BlockSizes asks for 18" in text for text in findings(imported, FindingKind.DEGRADED))
 
 
 # topology.yaml
@@ -247,19 +226,19 @@ def test_what_is_no_topology_is_refused_in_one_sentence(text, says):
 
 def test_without_a_default_or_with_two_the_first_is_read_and_that_is_said():
     two = "- {topology: t, flat: true}\n- {topology: u, cluster_default: true, flat: true}\n"
-    assert not said(topology(two), FindingKind.ASSUMED)
+    assert not findings(topology(two), FindingKind.ASSUMED)
     assert "topology u:" in str(topology(two).findings[0])
     for text in (
         two.replace("true, flat", "false, flat"),
         two.replace("t, flat", "t, cluster_default: true, flat"),
     ):
-        assert any("topology t:" in found for found in said(topology(text), FindingKind.ASSUMED))
+        assert any("topology t:" in found for found in findings(topology(text), FindingKind.ASSUMED))
 
 
 def test_fields_that_are_not_known_are_named():
     imported = topology("- {topology: t, shape: x, tree: {switches: [{switch: s, nodes: a, speed: 1}]}}\n")
-    assert any("shape" in text for text in said(imported, FindingKind.UNKNOWN))
-    assert any("speed" in text for text in said(imported, FindingKind.UNKNOWN))
+    assert any("shape" in text for text in findings(imported, FindingKind.UNKNOWN))
+    assert any("speed" in text for text in findings(imported, FindingKind.UNKNOWN))
 
 
 # what is written can be read
@@ -319,29 +298,17 @@ def test_blocks_are_read_back_from_both_formats(sizes):
     as_yaml = yaml.safe_dump([{"topology": "t", "block": {"block_sizes": [1], "blocks": rows}}])
     for imported in (conf(as_conf + "BlockSizes=1\n"), topology(as_yaml)):
         assert domains(imported) == blocks
-        assert any("NVLink domain" in text for text in said(imported, FindingKind.ASSUMED))
-        assert bool(said(imported, FindingKind.DEGRADED)) == (len(set(sizes)) > 1)
+        assert any("NVLink domain" in text for text in findings(imported, FindingKind.ASSUMED))
+        assert bool(findings(imported, FindingKind.DEGRADED)) == (len(set(sizes)) > 1)
 
 
 # damage
 
 
-def result(read, text):
-    started = time.process_time()
-    try:
-        imported = read(text)
-    except TopologyError as error:
-        imported, text = None, str(error)
-        assert text
-        assert "\n" not in text
-    assert time.process_time() - started < 2
-    return imported
-
-
 def test_damaged_blocks_are_refused_remarked_on_or_lack_whole_lines():
     whole = domains(conf(CONF))
     for damage in damages(CONF, 1500):
-        imported = result(conf, damage.text)
+        imported = in_time(conf, damage.text)
         if imported is None or domains(imported) == whole:
             continue
         assert isinstance(imported, Imported)
@@ -368,7 +335,7 @@ def plainly(text, name):
 def test_damaged_topologies_are_refused_remarked_on_or_read_as_they_are_written(name, seed):
     whole = topology(YAML, name)
     for damage in damages(YAML, 750, seed):
-        imported = result(lambda text: topology(text, name), damage.text)
+        imported = in_time(lambda text: topology(text, name), damage.text)
         if imported is None or imported == whole:
             continue
         if any(finding.kind is FindingKind.CONFLICT for finding in imported.findings):
@@ -388,7 +355,7 @@ def test_a_file_that_ends_within_a_line_is_refused_or_says_so(text):
     for end in range(1, len(text)):
         if text[end - 1] == "\n":
             continue
-        imported = result(read, text[:end])
+        imported = in_time(read, text[:end])
         assert imported is None or any("may end early" in str(finding) for finding in imported.findings)
 
 
@@ -410,7 +377,7 @@ def test_a_file_that_ends_within_a_line_is_refused_or_says_so(text):
     ids=range(11),
 )
 def test_huge_conf_files_end_at_once(text):
-    assert result(conf, text) is None
+    assert in_time(conf, text) is None
 
 
 @pytest.mark.parametrize(
@@ -431,4 +398,4 @@ def test_huge_conf_files_end_at_once(text):
     ids=range(10),
 )
 def test_huge_yaml_files_end_at_once(text):
-    assert result(topology, text) is None
+    assert in_time(topology, text) is None

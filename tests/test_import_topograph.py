@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from imported_facts import domains, findings, in_time, parents, paths
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
@@ -38,26 +38,6 @@ GRAPH = json.dumps(
 
 def read(text, keys=LabelKeys()):  # noqa: B008 - it is frozen
     return topograph.read(text, Reading("", "model.yaml", Settings(label_keys=keys)))
-
-
-def domains(imported):
-    found = {}
-    for host in imported.cluster.hosts:
-        if host.domain is not None:
-            found.setdefault(host.domain.value, []).append(host.name)
-    return found
-
-
-def paths(imported):
-    return {host.name: host.path.value for host in imported.cluster.hosts if host.path is not None}
-
-
-def parents(imported):
-    return {switch.name: switch.parents for switch in imported.cluster.switches}
-
-
-def said(imported, kind):
-    return [str(finding) for finding in imported.findings if finding.kind is kind]
 
 
 def test_the_sample_has_four_domains_of_eighteen_hosts_under_four_leaves():
@@ -159,7 +139,9 @@ def test_only_its_own_sample_is_recognised():
 def test_the_key_of_domains_can_be_another_one():
     text = "switches: {s: {}}\nblocks:\n- {switch: s, nodes: [a], labels: {rack: r1}}\n"
     assert not domains(read(text))
-    assert any("no label names an NVLink domain" in text for text in said(read(text), FindingKind.UNKNOWN))
+    assert any(
+        "no label names an NVLink domain" in text for text in findings(read(text), FindingKind.UNKNOWN)
+    )
     assert domains(read(text, keys=LabelKeys(domains=("rack",)))) == {"r1": ["a"]}
 
 
@@ -170,8 +152,8 @@ def test_subdomains_hosts_without_switches_and_empty_switches_are_remarked_on():
         f"- {{nodes: [b], annotations: {{{DOMAIN}: d}}}}\n"
     )
     assert domains(imported) == {"d": ["a", "b"]}
-    assert any("sub-domains" in text for text in said(imported, FindingKind.ASSUMED))
-    unknown = said(imported, FindingKind.UNKNOWN)
+    assert any("sub-domains" in text for text in findings(imported, FindingKind.ASSUMED))
+    unknown = findings(imported, FindingKind.UNKNOWN)
     assert any("hosts b: no switch" in text for text in unknown)
     assert any("switches t: without hosts" in text for text in unknown)
     assert any("spare" in text for text in unknown)
@@ -185,7 +167,7 @@ def test_a_host_in_two_blocks_has_no_domain_where_they_differ():
     )
     assert domains(imported) == {"d": ["a"], "e": ["c"]}
     assert paths(imported) == {"a": ("s",), "c": ("t",)}
-    assert len(said(imported, FindingKind.CONFLICT)) == 2
+    assert len(findings(imported, FindingKind.CONFLICT)) == 2
 
 
 @pytest.mark.parametrize(
@@ -277,22 +259,10 @@ def test_models_and_graphs_are_read_back(cluster):
         assert {finding.kind for finding in imported.findings} <= {FindingKind.ASSUMED}
 
 
-def result(text):
-    started = time.process_time()
-    try:
-        imported = read(text)
-    except TopologyError as error:
-        imported, text = None, str(error)
-        assert text
-        assert "\n" not in text
-    assert time.process_time() - started < 2
-    return imported
-
-
 def test_damaged_models_are_refused_remarked_on_or_read_as_they_are_written():
     whole = read(MODEL)
     for damage in damages(MODEL, 1500):
-        imported = result(damage.text)
+        imported = in_time(read, damage.text)
         if imported is None or imported == whole or imported.findings:
             continue
         written = yaml.load(damage.text, yaml.CSafeLoader)
@@ -308,7 +278,7 @@ def test_damaged_models_are_refused_remarked_on_or_read_as_they_are_written():
 def test_damaged_graphs_are_refused_remarked_on_or_read_as_they_are_written():
     whole = read(GRAPH)
     for damage in damages(GRAPH, 1500):
-        imported = result(damage.text)
+        imported = in_time(read, damage.text)
         if imported is None or imported == whole or len(imported.findings) > 1:
             continue
         instances = json.loads(damage.text)["instances"]
@@ -324,7 +294,7 @@ def test_damaged_graphs_are_refused_remarked_on_or_read_as_they_are_written():
 def test_a_file_that_ends_within_a_line_is_refused_or_says_so(text):
     for end in range(len(text) // 2, len(text)):
         if text[end - 1] != "\n":
-            imported = result(text[:end])
+            imported = in_time(read, text[:end])
             assert imported is None or any("may end early" in str(finding) for finding in imported.findings)
 
 
@@ -344,10 +314,10 @@ def test_a_file_that_ends_within_a_line_is_refused_or_says_so(text):
     ids=range(9),
 )
 def test_huge_files_end_at_once(text):
-    assert result(text) is None
+    assert in_time(read, text) is None
 
 
 def test_a_switch_below_thousands_of_others_is_read_in_time():
     rows = [{"id": f"a{n}", "network_layers": ["leaf", f"s{n}"]} for n in range(5_000)]
-    imported = result(json.dumps({"instances": rows}))
+    imported = in_time(read, json.dumps({"instances": rows}))
     assert len(parents(imported)["leaf"]) == 5_000

@@ -543,7 +543,7 @@ def test_hundreds_of_refits_on_four_ranks_use_no_more_than_the_first():
     four = Ranks(4)
     try:
         assert four.call_alike(calls.build, plan) == [None] * 4
-        for early, late in four.call(calls.run_often, [(held.get(rank, {}), 160) for rank in range(4)]):
+        for early, late in four.call(calls.run_often, [(held.get(rank, {}), 300) for rank in range(4)]):
             assert late[:2] == early[:2]
             assert late[2] <= early[2] + 2**20
     finally:

@@ -50,18 +50,10 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('reshard-planner')}")
+    parser.set_defaults(json=False)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     for verb in VERBS:
-        sub = verbs.add_parser(
-            verb.name,
-            help=verb.summary,
-            description=verb.description,
-            epilog=verb.examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        verb.add_arguments(sub)
-        sub.add_argument("--json", action="store_true", help="print JSON instead of text")
-        sub.set_defaults(run=verb.run)
+        verb.add_to(verbs).set_defaults(run=verb.run)
     return parser
 
 

@@ -124,6 +124,7 @@ class _Counter:
         self.peers_in_slot_max = 0
         known = self.ranks < len(ports.rails)
         self.rails = np.where(known, np.append(ports.rails, -1)[np.where(known, self.ranks, -1)], -1)
+        self.has_rails = bool((self.rails >= 0).any())
         self.rail_nbytes = 0
 
     def count(self, block: Block, lanes: _Lanes) -> None:
@@ -135,7 +136,7 @@ class _Counter:
         np.add.at(loads[0].reshape(-1), lane + src, block.nbytes)
         np.add.at(loads[1].reshape(-1), lane + dst, block.nbytes)
         network = lanes.medium[block.entry] == Medium.NETWORK
-        if (self.rails >= 0).any():
+        if self.has_rails:
             paired = network & (self.rails[src] >= 0) & (self.rails[src] == self.rails[dst])
             self.rail_nbytes += int(block.nbytes[paired].sum())
         self._add_loads(block.slots, loads, self.times.cross(block, src, dst, network))

@@ -38,11 +38,10 @@ def _align(forest: Forest, rails: Ints, domain: Ints) -> Forest:
     network = np.flatnonzero(forest.medium == Medium.NETWORK)
     if len(network) < 2:
         return forest
-    sender_rail = rails[forest.src]
-    receiver_rail = rails[forest.dst]
+    sender_rail, receiver_rail = rails[forest.src].tolist(), rails[forest.dst].tolist()
     feed = np.arange(len(forest.piece))  # row whose sender and parent each row takes over
     for rows in _exchangeable(forest, network, domain):
-        for row, other in _matched(rows, sender_rail.tolist(), receiver_rail.tolist()):
+        for row, other in _matched(rows, sender_rail, receiver_rail):
             feed[row] = other
     if (feed == np.arange(len(feed))).all():
         return forest

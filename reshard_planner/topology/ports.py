@@ -71,6 +71,8 @@ class Ports:
         nic_group = np.full(size, -1, dtype=np.int64)
         nvlink = np.zeros(size, dtype=np.int64)
         pod = np.full(size, -1, dtype=np.int64)
+        rails_of_gpu = _rails(topology)
+        rails = np.full(size, -1, dtype=np.int64)
         pod_of = {domain: index for index, each in enumerate(topology.pods) for domain in each.domains}
         for rank in chosen:
             gpu = topology.gpu_of(rank)
@@ -83,10 +85,7 @@ class Ports:
             nic_group[rank] = group_of.get(gpu, -1)
             nvlink[rank] = topology.domains[home[gpu]].link.bytes_per_s
             pod[rank] = pod_of.get(home[gpu], -1)
-        rails_of_gpu = _rails(topology)
-        rails = np.full(size, -1, dtype=np.int64)
-        for rank in chosen:
-            rails[rank] = rails_of_gpu.get(topology.gpu_of(rank), -1)
+            rails[rank] = rails_of_gpu.get(gpu, -1)
         nic_domain = np.full(len(rates), -1, dtype=np.int64)
         for gpu, group in group_of.items():
             nic_domain[group] = home[gpu]

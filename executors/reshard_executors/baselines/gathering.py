@@ -77,8 +77,13 @@ def make_group(ranks: Sequence[int]) -> dist.ProcessGroup | None:
     made = dist.new_group(sorted(ranks))
     if not isinstance(made, dist.ProcessGroup):
         return None
-    dist.barrier(group=made)  # one that gives the group up while others still connect would fail them
+    meet(made)
     return made
+
+
+def meet(group: dist.ProcessGroup) -> None:
+    """Wait until all of a new group are connected: one that gives it up before would fail the others."""
+    dist.barrier(group=group)
 
 
 def destroy_group(group: dist.ProcessGroup | None) -> None:
@@ -109,6 +114,8 @@ class Gathering:
                         f" {processes.reshape(-1).tolist()}; expected processes that ascend as the ranks do"
                     )
                 self._meshes[key] = DeviceMesh(players.device.type, processes)
+                for group in _groups(self._meshes[key]):
+                    meet(group)
             self._of.append(self._meshes[key] if players.rank in mesh.ranks else None)
 
     def gather(self, number: int, carrier: Carrier, sources: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -141,9 +148,13 @@ class Gathering:
         meshes, self._meshes = list(self._meshes.values()), {}
         self._of = []
         for mesh in meshes:
-            if mesh.get_coordinate() is not None:
-                for group in mesh.get_all_groups():
-                    destroy_group(group)
+            for group in _groups(mesh):
+                destroy_group(group)
+
+
+def _groups(mesh: DeviceMesh) -> list[dist.ProcessGroup]:
+    """The groups of a mesh that this process is in."""
+    return [] if mesh.get_coordinate() is None else mesh.get_all_groups()
 
 
 def _placements(tensor: TensorSpec) -> list[Placement]:

@@ -86,8 +86,7 @@ def _hosts_of_few_links(cluster: Cluster) -> Iterator[Finding]:
         if 0 < most < usual and speed is not None:
             text = (
                 f"its GPUs have {most} NVLinks, those of other hosts of this model {usual}: fan-out in its"
-                " domain"
-                f" is limited to {most * speed.reached_bytes_per_s / 1e9:.0f} GB/s"
+                f" domain is limited to {most * speed.reached_bytes_per_s / 1e9:.0f} GB/s"
             )
             yield Finding(FindingKind.DEGRADED, f"host {host.name}", text)
 

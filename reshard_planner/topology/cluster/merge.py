@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 from reshard_planner.intset import format_ints, parse_ints
@@ -77,11 +78,9 @@ def _by_name(sources: Sequence[tuple[Named, ...]]) -> list[list[tuple[int, Named
     return list(mentions.values())
 
 
-def _fold(join: object, mentions: Sequence[tuple[int, Named]]) -> Named:
-    result = mentions[0][1]
-    for _, item in mentions[1:]:
-        result = join(result, item)  # type: ignore[operator]
-    return result
+def _fold(join: Callable[[Named, Named], Named], mentions: Sequence[tuple[int, Named]]) -> Named:
+    """All mentions of one name, joined in their order."""
+    return reduce(join, (item for _, item in mentions))
 
 
 def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHost:
@@ -175,7 +174,7 @@ def _new_name(name: str, taken: dict[str, HostNic]) -> str:
 
 
 class _Translation:
-    """Numbers of GPUs of each source in the merged cluster."""
+    """Numbers of GPUs and names of NICs of each source in the merged cluster."""
 
     def __init__(self, clusters: Sequence[Cluster], joined: Sequence[JoinedHost]) -> None:
         self.places = {each.host.name: each.places for each in joined}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from reshard_planner.errors import TopologyError
 from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, Origin
 from reshard_planner.topology.cluster.model import Cluster, Host, HostNic, Nearness
+from reshard_planner.topology.cluster.overlap import join_overlapping
 from reshard_planner.topology.cluster.speeds import nic_facts, to_link
 from reshard_planner.topology.model import NIC_LINK, Nic
 
@@ -120,16 +121,7 @@ def _by_nearness(
     host: Host, nics: Sequence[HostNic], gpus: Sequence[int], served: set[int], domain_of: Sequence[int]
 ) -> tuple[list[NicUse], list[Finding]]:
     chosen = _nearest(nics, gpus, served, domain_of)
-    pools: list[tuple[list[int], set[int]]] = []
-    for gpu in (gpu for gpu in gpus if chosen[gpu]):
-        merged: tuple[list[int], set[int]] = ([gpu], set(chosen[gpu]))
-        rest = []
-        for pool in pools:
-            if pool[1] & merged[1]:
-                merged = ([*pool[0], *merged[0]], pool[1] | merged[1])
-            else:
-                rest.append(pool)
-        pools = [*rest, merged]
+    pools = join_overlapping((gpu, chosen[gpu]) for gpu in gpus)
     uses = [
         NicUse(nics[index], tuple(sorted(members)))
         for members, indices in sorted(pools, key=lambda pool: min(pool[1]))

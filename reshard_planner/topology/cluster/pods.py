@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, PortFacts
 from reshard_planner.topology.cluster.model import Cluster, HostPod, Switch
+from reshard_planner.topology.cluster.overlap import join_overlapping
 from reshard_planner.topology.cluster.speeds import to_link
 from reshard_planner.topology.model import UPLINK_EFFICIENCY, Link, Nic, Pod
 
@@ -57,19 +58,7 @@ def host_pods(cluster: Cluster) -> Sequence[HostPod]:
     if cluster.pods:
         return cluster.pods
     switches = {switch.name: switch for switch in cluster.switches}
-    leaves = {host.name: switches.keys() & host.leaves for host in cluster.hosts}
-    groups: list[tuple[list[str], set[str]]] = []
-    for host, below in leaves.items():
-        if not below:
-            continue
-        merged: tuple[list[str], set[str]] = ([host], set(below))
-        rest = []
-        for group in groups:
-            if group[1] & merged[1]:
-                merged = ([*group[0], *merged[0]], group[1] | merged[1])
-            else:
-                rest.append(group)
-        groups = [*rest, merged]
+    groups = join_overlapping((host.name, switches.keys() & host.leaves) for host in cluster.hosts)
     order = {host.name: index for index, host in enumerate(cluster.hosts)}
     if len(groups) < 2:
         return []

@@ -136,6 +136,15 @@ def _judge_order(
         findings.append(Finding(FindingKind.ASSUMED, _switches(high), text))
 
 
+def _by_level(nodes: list[str], levels: dict[str, int], above: dict[str, list[Cable]]) -> list[list[str]]:
+    """Switches with links upwards, those of one level together, the lowest level first."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for node in nodes:
+        if above[node]:
+            found[levels[node]].append(node)
+    return [found[level] for level in sorted(found)]
+
+
 def _judge_counts(
     nodes: list[str],
     names: dict[str, str],
@@ -144,12 +153,7 @@ def _judge_counts(
     findings: list[Finding],
 ) -> None:
     """Switches with fewer links upwards than most of their level, and where these are missing."""
-    by_level: dict[int, list[str]] = defaultdict(list)
-    for node in nodes:
-        if above[node]:
-            by_level[levels[node]].append(node)
-    for level in sorted(by_level):
-        alike = by_level[level]
+    for alike in _by_level(nodes, levels, above):
         usual = _usual(len(above[node]) for node in alike)
         counts = {node: Counter(cable.peer for cable in above[node]) for node in alike}
         per_peer = _usual(count for node in alike for count in counts[node].values())
@@ -172,14 +176,11 @@ def _judge_slow(
     above: dict[str, list[Cable]],
     findings: list[Finding],
 ) -> None:
-    by_level: dict[int, list[Cable]] = defaultdict(list)
-    for node in nodes:
-        if above[node]:
-            by_level[levels[node]].extend(above[node])
-    for level in sorted(by_level):
-        usual = _usual(cable.bytes_per_s for cable in by_level[level] if cable.bytes_per_s)
+    for alike in _by_level(nodes, levels, above):
+        cables_up = [cable for node in alike for cable in above[node]]
+        usual = _usual(cable.bytes_per_s for cable in cables_up if cable.bytes_per_s)
         slow: dict[tuple[str, int], list[Cable]] = defaultdict(list)
-        for cable in by_level[level]:
+        for cable in cables_up:
             if cable.bytes_per_s and cable.bytes_per_s < usual:
                 slow[cable.node, cable.bytes_per_s].append(cable)
         for (node, rate), cables in slow.items():

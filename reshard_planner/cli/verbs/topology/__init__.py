@@ -23,18 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the actions, each with arguments of its own."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=type(parser))
     for action in ACTIONS:
-        sub = actions.add_parser(
-            action.name,
-            help=action.summary,
-            description=action.description,
-            epilog=action.examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        action.add_arguments(sub)
-        sub.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON instead of text"
-        )
-        sub.set_defaults(act=action.run)
+        action.add_to(actions).set_defaults(act=action.run)
 
 
 def run(arguments: argparse.Namespace) -> int:
