@@ -107,9 +107,15 @@ class Joiner:
             self.fact(ours.oversubscription, theirs.oversubscription, place, "oversubscription"),
         )
 
-    def overrides(self, ours: Overrides, theirs: Overrides) -> Overrides:
-        """Overrides of two sources together; where they differ the first wins, with a conflict."""
-        place = "overrides"
+    def overrides(self, ours: Overrides, theirs: Overrides, of: str = "") -> Overrides:
+        """Overrides of two sources together; where they differ the first wins, with a conflict.
+
+        Args:
+            ours: of the first source.
+            theirs: of the other.
+            of: which hosts they count for, in words that follow the place.
+        """
+        place = f"overrides{of}"
         rails = dict(ours.rails)
         for nic, rail in theirs.rails:
             if rails.setdefault(nic, rail) != rail:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from reshard_planner.topology.cluster.model import Gpu, HostNic
@@ -17,9 +18,23 @@ NIC_KEYS = ("guid", "name", "bus")
 """What tells NICs of a host apart."""
 
 
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Which devices are one.
+
+    Attributes:
+        numbers: of the devices of each source, in order of first appearance; those that are one have one.
+        guessed: positions of devices that are taken to be one with others by their position alone, though
+            both have keys: different ones.
+    """
+
+    numbers: list[list[int]]
+    guessed: tuple[int, ...]
+
+
 def match_devices(
     sources: Sequence[Sequence[Device]], keys: Sequence[str], *, by_position: bool = False
-) -> list[list[int]]:
+) -> Matches:
     """Number the devices of a host so that those which are one have one number.
 
     Two devices of different sources are one if they agree in a key, directly or through devices of other
@@ -31,9 +46,6 @@ def match_devices(
             tell them apart, and is not used.
         by_position: whether devices that no key tells are those at the same position of the first source that
             lists any, unless a key says that they differ.
-
-    Returns:
-        The numbers of the devices of each source, in order of first appearance.
     """
     groups = _Groups(sources)
     for key in keys:
@@ -43,14 +55,18 @@ def match_devices(
                 value = getattr(device, key)
                 if value and values[value] == 1:
                     groups.join_at((key, value), (source, position))
+    guessed: dict[int, None] = {}
     if by_position:
         first = next((source for source, devices in enumerate(sources) if devices), 0)
         for source in range(first + 1, len(sources)):
             for position in range(min(len(sources[first]), len(sources[source]))):
                 mine, theirs = sources[first][position], sources[source][position]
-                if not any(_differ(mine, theirs, key) for key in keys):
-                    groups.join((first, position), (source, position))
-    return groups.numbers()
+                if any(_differ(mine, theirs, key) for key in keys):
+                    continue
+                joined = groups.join((first, position), (source, position))
+                if joined and all(any(getattr(each, key) for key in keys) for each in (mine, theirs)):
+                    guessed[position] = None
+    return Matches(groups.numbers(), tuple(guessed))
 
 
 def _differ(mine: Device, theirs: Device, key: str) -> bool:
@@ -75,16 +91,17 @@ class _Groups:
         """Join a device with the one that had this value of this key before."""
         self.join(self.at.setdefault(key, place), place)
 
-    def join(self, one: Place, other: Place) -> None:
-        """Make one set of two, unless a source has devices in both."""
+    def join(self, one: Place, other: Place) -> bool:
+        """Make one set of two, unless they are one already, or a source has devices in both."""
         mine, theirs = self.root[one], self.root[other]
         if mine == theirs:
-            return
+            return False
         if {source for source, _ in self.members[mine]} & {source for source, _ in self.members[theirs]}:
-            return
+            return False
         for place in self.members[theirs]:
             self.root[place] = mine
         self.members[mine] += self.members.pop(theirs)
+        return True
 
     def numbers(self) -> list[list[int]]:
         """The number of each device, in order of first appearance."""

@@ -8,10 +8,11 @@ from functools import reduce
 from typing import TypeVar
 
 from reshard_planner.intset import format_ints, parse_ints
-from reshard_planner.topology.cluster.facts import Finding, join_alike
+from reshard_planner.topology.cluster.facts import Finding, FindingKind, join_alike
 from reshard_planner.topology.cluster.joining import Joiner
 from reshard_planner.topology.cluster.matching import GPU_KEYS, NIC_KEYS, match_devices
 from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic, HostPod, Overrides, Switch
+from reshard_planner.topology.cluster.scope import find_sizes_for_all, hosts_of_part, keep_to_hosts
 
 Named = TypeVar("Named", Host, Switch, HostPod)
 
@@ -39,7 +40,7 @@ def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
     else PCI address, else position; NICs by GUID, else name, else PCI address, whatever the order of the
     sources. Of facts that differ the one of the more trustworthy origin is taken, and of equal origins the
     first, with a finding. Rank maps and overrides are translated where GPUs get other numbers; overrides of
-    several sources add up.
+    several sources add up. Defaults and overrides of a source that lists some of the hosts count for those.
 
     Raises:
         TopologyError: if what comes out is no cluster, such as one of too many GPUs.
@@ -51,22 +52,19 @@ def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
     switches = [_fold(joiner.switch, mentions) for mentions in _by_name([each.switches for each in clusters])]
     pods = [_fold(joiner.pod, mentions) for mentions in _by_name([each.pods for each in clusters])]
     translation = _Translation(clusters, joined)
+    overrides = Overrides()
+    for source, cluster in enumerate(clusters):
+        overrides = joiner.overrides(overrides, translation.overrides(source, cluster.overrides))
     merged = Cluster(
         names[0] if names else Cluster().name,
         hosts,
         tuple(switches),
         tuple(pods),
         _rank_map(joiner, clusters, translation),
+        overrides=overrides,
     )
-    overrides = Overrides()
-    for source, cluster in enumerate(clusters):
-        merged = replace(
-            merged,
-            nic=joiner.port(merged.nic, cluster.nic, "default of NICs"),
-            nvlink=joiner.port(merged.nvlink, cluster.nvlink, "default of NVLink ports"),
-        )
-        overrides = joiner.overrides(overrides, translation.overrides(source, cluster.overrides))
-    return replace(merged, overrides=overrides), join_alike(joiner.findings)
+    merged = keep_to_hosts(joiner, clusters, merged)
+    return merged, join_alike((*joiner.findings, *find_sizes_for_all(clusters, merged)))
 
 
 def _by_name(sources: Sequence[tuple[Named, ...]]) -> list[list[tuple[int, Named]]]:
@@ -102,11 +100,17 @@ def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHo
 def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], list[tuple[int | None, ...]]]:
     """The GPUs of the first source that lists any, and the place of each source's GPUs among them."""
     listed = [host.gpus for host in hosts]
-    numbers = match_devices(listed, GPU_KEYS, by_position=True)
+    matches = match_devices(listed, GPU_KEYS, by_position=True)
+    if matches.guessed:
+        text = (
+            f"no source gives both uuid and PCI address of GPU {format_ints(matches.guessed)};"
+            " GPUs of equal position are taken as one"
+        )
+        joiner.findings.append(Finding(FindingKind.ASSUMED, f"host {hosts[0].name}", text))
     first = next((gpus for gpus in listed if gpus), ())
     merged: list[Gpu | None] = [None] * len(first)
     order: list[tuple[int | None, ...]] = []
-    for host, own in zip(hosts, numbers, strict=True):
+    for host, own in zip(hosts, matches.numbers, strict=True):
         place = f"host {host.name}"
         if host.gpus and len(host.gpus) != len(first):
             joiner.conflict(place, "number of GPUs", len(first), "", len(host.gpus), "")
@@ -125,7 +129,7 @@ def _join_nics(
     joiner: Joiner, hosts: Sequence[Host], gpu_count: int, order: Sequence[tuple[int | None, ...]]
 ) -> tuple[tuple[HostNic, ...], list[dict[str, str]]]:
     """The NICs, and their names by those that each source gives; hosts' own names go before a fabric's."""
-    numbers = match_devices([host.nics for host in hosts], NIC_KEYS)
+    numbers = match_devices([host.nics for host in hosts], NIC_KEYS).numbers
     merged: dict[int, HostNic] = {}
     own_names: dict[int, str] = {}
     for host, own, places in zip(hosts, numbers, order, strict=True):
@@ -183,6 +187,8 @@ class _Translation:
         for each in joined:
             firsts[each.host.name] = count
             count += len(each.host.gpus)
+        self.known_nics = {each.host.name: {nic.name for nic in each.host.nics} for each in joined}
+        self.parts = [hosts_of_part(cluster, len(joined)) for cluster in clusters]
         self.numbers: list[list[int | None]] = []
         for source, cluster in enumerate(clusters):
             numbers: list[int | None] = []
@@ -201,18 +207,21 @@ class _Translation:
         return kept if len(kept) == len(found) else None
 
     def overrides(self, source: int, given: Overrides) -> Overrides:
-        """The overrides of a source with positions of GPUs and names of NICs in merged hosts."""
+        """The overrides of a source with positions of GPUs and names of NICs in merged hosts.
+
+        What they say of all GPUs and NICs is left out; see :func:`keep_to_hosts`.
+        """
         domains = [
             tuple(found for entry in entries if (found := self._entry(source, entry)) is not None)
             for entries in given.domains
         ]
         rails = {name: rail for old, rail in given.rails for name in self._nics(source, old)}
         disabled = dict.fromkeys(name for old in given.disabled_nics for name in self._nics(source, old))
-        return replace(
-            given,
-            rails=tuple(rails.items()),
-            disabled_nics=tuple(disabled),
-            domains=tuple(domain for domain in domains if domain),
+        return Overrides(
+            tuple(rails.items()),
+            tuple(disabled),
+            tuple(domain for domain in domains if domain),
+            given.gpus_per_domain,
         )
 
     def _nics(self, source: int, name: str) -> list[str]:
@@ -220,6 +229,10 @@ class _Translation:
         host, colon, nic = name.rpartition(":")
         if colon and host in self.nic_names:
             return [f"{host}:{self.nic_names[host].get(source, {}).get(nic, nic)}"]
+        if (part := self.parts[source]) is not None:
+            news = {each: self.nic_names[each][source].get(name, name) for each in part}
+            there = [f"{each}:{new}" for each, new in news.items() if new in self.known_nics[each]]
+            return there or [f"{part[0]}:{name}"]  # which is refused where overrides are applied
         found = {
             each: names[source][name]
             for each, names in self.nic_names.items()

@@ -57,7 +57,8 @@ def find_link_speed(model: str) -> LinkSpeed | None:
 
 def nvlink_facts(cluster: Cluster, gpu: Gpu) -> PortFacts:
     """What is known of the port of a GPU into its domain."""
-    return cluster.overrides.nvlink.over(gpu.nvlink).over(_from_model(cluster, gpu)).over(cluster.nvlink)
+    from_model = model_facts(model_of(cluster, gpu), gpu)
+    return cluster.overrides.nvlink.over(gpu.nvlink).over(from_model).over(cluster.nvlink)
 
 
 def nic_facts(cluster: Cluster, nic: HostNic) -> PortFacts:
@@ -79,9 +80,8 @@ def model_of(cluster: Cluster, gpu: Gpu) -> str:
     return cluster.overrides.gpu_model or (gpu.model.value if gpu.model is not None else "")
 
 
-def _from_model(cluster: Cluster, gpu: Gpu) -> PortFacts:
-    """Links times the datasheet rate of one."""
-    model = model_of(cluster, gpu)
+def model_facts(model: str, gpu: Gpu) -> PortFacts:
+    """What follows from a GPU's model: the links that it has times the datasheet rate of one."""
     speed = find_link_speed(model)
     if speed is None:
         return PortFacts()
