@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+
+from soon import soon
 
 from reshard_planner.errors import TopologyError
 from reshard_planner.topology.cluster.facts import Fact, FindingKind
@@ -49,13 +50,12 @@ def findings(imported: Imported, kind: FindingKind | None = None) -> list[str]:
 
 def in_time(read: Callable[[str], Imported], text: str) -> Imported | None:
     """What a text is read as; None where it is refused in one sentence."""
-    started = time.process_time()
-    imported, said = None, ""
-    try:
-        imported = read(text)
-    except TopologyError as error:
-        said = str(error)
-    assert "\n" not in said
-    assert imported is not None or said
-    assert time.process_time() - started < MOST_S
+    with soon(MOST_S):
+        imported, said = None, ""
+        try:
+            imported = read(text)
+        except TopologyError as error:
+            said = str(error)
+        assert "\n" not in said
+        assert imported is not None or said
     return imported

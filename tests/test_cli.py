@@ -493,7 +493,7 @@ def redirected(arguments: str, *files: Path) -> subprocess.CompletedProcess[str]
         ["/bin/sh", "-c", line, "sh", *map(str, files)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

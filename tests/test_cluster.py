@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +14,7 @@ import pytest
 from cluster_strategies import clusters
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from soon import soon
 
 import reshard_planner as rp
 from reshard_planner.errors import InputError, SpecError, TopologyError
@@ -324,11 +324,10 @@ def test_a_circle_of_parents_is_refused_and_names_itself_wherever_it_is(
 
 def test_a_hundred_thousand_switches_one_above_the_other_are_no_burden() -> None:
     chain = [Switch(str(at), (str(at + 1),)) for at in range(100_000)]
-    start = time.process_time()
-    Cluster(switches=tuple(chain))
-    with pytest.raises(TopologyError, match=r"'0' to '1' to '2' to \.\.\. to '0'; expected"):
-        Cluster(switches=(*chain, Switch("100000", ("0",))))
-    assert time.process_time() - start < 3
+    with soon(3):
+        Cluster(switches=tuple(chain))
+        with pytest.raises(TopologyError, match=r"'0' to '1' to '2' to \.\.\. to '0'; expected"):
+            Cluster(switches=(*chain, Switch("100000", ("0",))))
 
 
 def test_switches_above_others_are_counted_as_far_as_the_cluster_lists_them() -> None:

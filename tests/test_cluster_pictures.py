@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 import shutil
-import time
 import xml.etree.ElementTree as ET
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from _plans import HOSTILE_NAME
 from cluster_strategies import clusters
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from soon import soon
 
 from reshard_planner.render.cluster.draw import cluster_dot
 from reshard_planner.render.sheets.spread import spread
@@ -485,9 +485,8 @@ def test_switches_of_a_network_that_are_alike_are_one_box_and_lines_of_switches_
 def test_a_thousand_hosts_are_drawn_in_a_second() -> None:
     cluster = preset_cluster("dgx-h100", [f"n{at:04}" for at in range(1000)])
     resolved = resolve(cluster)
-    start = time.process_time()
-    dot = cluster_dot(cluster, resolved)
-    assert time.process_time() - start < 1
+    with soon(1):
+        dot = cluster_dot(cluster, resolved)
     assert len(read(dot).of("hosts")) == 1
 
 

@@ -130,7 +130,7 @@ def test_a_dry_run_works_where_torch_is_missing(four):
         [sys.executable, "-c", code, "run", four, "--dry-run", "--json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
@@ -241,7 +241,7 @@ def test_a_plan_of_one_rank_needs_no_launcher(tmp_path, capsys):
 def test_the_command_is_there_as_a_module_and_as_a_script():
     script = Path(sys.executable).parent / "reshard-executors"
     shown = [
-        subprocess.run([*start, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+        subprocess.run([*start, "--help"], capture_output=True, text=True, timeout=180, check=True).stdout
         for start in ([script], [sys.executable, "-m", "reshard_executors"])
     ]
     assert shown[0] == shown[1]
@@ -268,7 +268,7 @@ def print_dry_run(four, stream):
         stdout=stream,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     return done.returncode, done.stderr
@@ -289,7 +289,7 @@ def test_a_result_that_has_nowhere_to_go_is_a_failure_in_one_sentence(four, argu
         stderr=subprocess.PIPE,
         cwd=four.parent,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 1
@@ -643,7 +643,7 @@ def test_a_service_that_is_not_rank_0_brings_no_messages_of_torch_to_the_termina
             | variables(1, 2, port),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (75, "", 1)

@@ -37,7 +37,7 @@ def plans_under(seed: str) -> list[str]:
         env={**os.environ, "PYTHONHASHSEED": seed},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=True,
     )
     return done.stdout.splitlines()

@@ -825,7 +825,7 @@ def visits() -> dict[str, list[dict[str, Any]]]:
                 *(sys.executable, _doctor_calls.__file__, tag, str(folder), str(RANKS)),
             ],
             check=True,
-            timeout=60,
+            timeout=180,
             capture_output=True,
         )
         return {
@@ -881,7 +881,7 @@ def test_an_interface_that_is_down_and_a_port_that_is_out_of_reach_are_told():
         space = namespaces.namespace(tag, CLUSTER[0])
         assert tools.perform(tools.Step("ip", space, ("link set dev nic down",))) is None
         command = [tools.find_tool("ip") or "ip", "netns", "exec", space, sys.executable, "-c", IN_NAMESPACE]
-        done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+        done = subprocess.run(command, check=True, timeout=180, capture_output=True, text=True)
     problem, network, unreached = json.loads(done.stdout)
     assert problem.startswith("GLOO_SOCKET_IFNAME names nic, but it is down")
     assert network != hosts.gather().network

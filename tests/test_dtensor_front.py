@@ -296,7 +296,7 @@ def test_a_process_without_a_world_joins_too(jobs):
         for transfer in transfers:
             assert jobs[0].call_alike(calls.transfer_between_jobs, *transfer) == [[], []]
         assert jobs[0].call_alike(calls.leave) == [True, True]
-        printed, _ = visitor.communicate(timeout=60)
+        printed, _ = visitor.communicate(timeout=180)
     assert printed == "(2, 3, 2, [0, 1, 2]) 2 [] False\n"
 
 
@@ -351,7 +351,7 @@ def test_jobs_that_expect_different_sizes_are_refused(jobs):
 
 def test_two_jobs_refit_as_the_script_shows():
     script = Path(__file__).parent.parent / "examples" / "two_jobs.py"
-    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "the trainer job goes on with its own world of 2",

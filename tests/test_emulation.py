@@ -267,7 +267,7 @@ def test_without_rights_it_is_refused(spec):
         [*dropped, sys.executable, "-m", "reshard_planner", "emulate", str(spec), *RATES],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 2

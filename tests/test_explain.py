@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections import Counter
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from oracle import Moves as Least
 from oracle import holder_masks, members
 from renamed import staged_plans
+from soon import soon
 from storage_strategies import FLOATS, stored_specs
 from strategies import STRATEGIES, specs
 from test_cli import call
@@ -687,9 +687,8 @@ def test_every_kind_of_move_has_words_even_those_of_broken_plans(medium, role):
 
 def test_one_tensor_of_a_whole_model_is_explained_in_time():
     plan = rp.compile(build_whole(WHOLE["qwen3-235b"]))
-    began = time.perf_counter()
-    text = explain(plan, "model.layers.3.mlp.experts.*.gate_proj.weight")
-    assert time.perf_counter() - began < 2
+    with soon(2):
+        text = explain(plan, "model.layers.3.mlp.experts.*.gate_proj.weight")
     assert "Its bytes are of 128 classes" in text
     assert "124 more classes, 4-127: 12 MiB each" in text
     assert "24 GiB cross the network, the least possible" in text

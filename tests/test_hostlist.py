@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from soon import soon
 
 from reshard_planner.errors import TopologyError
 from reshard_planner.topology.cluster.hostlist import MAX_HOSTS, brief_names, expand_hosts, fold_hosts
@@ -180,10 +180,8 @@ def test_what_is_no_host_list_is_refused_in_one_sentence(text, says):
     ids=range(11),
 )
 def test_huge_lists_are_refused_at_once(text):
-    started = time.process_time()
-    with pytest.raises(TopologyError):
+    with soon(2), pytest.raises(TopologyError):
         expand_hosts(text)
-    assert time.process_time() - started < 2
 
 
 def test_the_limit_itself_is_read():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 
 import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from imported_facts import fact, findings
+from soon import soon
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
@@ -543,14 +543,12 @@ def test_damage_is_refused_found_or_takes_a_whole_record_away(name):
     whole = read(sample(name))
     refused = 0
     for damage in damages(sample(name), 1500, seed=7):
-        start = time.process_time()
-        try:
-            imported = read(damage.text)
-        except TopologyError:
-            refused += 1
-            continue
-        finally:
-            assert time.process_time() - start < 2, damage.kind
+        with soon(2, damage.kind):
+            try:
+                imported = read(damage.text)
+            except TopologyError:
+                refused += 1
+                continue
         assert isinstance(imported, Imported)
         if counts(imported) != counts(whole):
             fewer = records(damage.text) < records(sample(name))
@@ -586,10 +584,8 @@ LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 12))
     ids=["laughs", "file", "default", "undeclared", "undefined", "elements", "characters"],
 )
 def test_what_xml_must_not_have_is_named(text, expected):
-    start = time.process_time()
-    with pytest.raises(TopologyError, match=expected):
+    with soon(2), pytest.raises(TopologyError, match=expected):
         read(text)
-    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -604,11 +600,10 @@ def test_what_xml_must_not_have_is_named(text, expected):
     ids=lambda text: text[:24],
 )
 def test_hostile_text_is_refused_soon(text):
-    start = time.process_time()
-    nccl_xml.recognises(text)
-    with pytest.raises(TopologyError):
-        read(text)
-    assert time.process_time() - start < 2
+    with soon(2):
+        nccl_xml.recognises(text)
+        with pytest.raises(TopologyError):
+            read(text)
 
 
 @pytest.mark.parametrize(
@@ -623,10 +618,8 @@ def test_hostile_text_is_refused_soon(text):
     ids=["links", "nics", "functions", "odd", "gpus"],
 )
 def test_files_of_one_thing_again_and_again_take_linear_time(text):
-    start = time.process_time()
-    with contextlib.suppress(TopologyError):
+    with soon(2), contextlib.suppress(TopologyError):
         assert len(import_text(text, host="a", source="f").findings) < 250
-    assert time.process_time() - start < 2
 
 
 def test_names_of_roots_and_addresses_are_read_as_they_are_written():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from imported_facts import fact, findings
+from soon import soon
 from topology_damage import SAMPLES, damages
 
 from reshard_planner.errors import TopologyError
@@ -269,14 +269,12 @@ def test_damage_is_refused_found_or_changes_no_count(text, count):
     whole = read(text)
     refused = 0
     for damage in damages(text, count, seed=3):
-        start = time.process_time()
-        try:
-            imported = read(damage.text)
-        except TopologyError:
-            refused += 1
-            continue
-        finally:
-            assert time.process_time() - start < 2, damage.kind
+        with soon(2, damage.kind):
+            try:
+                imported = read(damage.text)
+            except TopologyError:
+                refused += 1
+                continue
         gpus = [gpu for host in imported.cluster.hosts for gpu in host.gpus]
         if len(gpus) != len(whole.cluster.hosts[0].gpus) or len({gpu.fabric for gpu in gpus}) > 1:
             assert imported.findings, damage.kind
@@ -298,9 +296,8 @@ def test_damage_is_refused_found_or_changes_no_count(text, count):
     ids=["line", "deep", "values", "single", "empty", "ends", "outputs"],
 )
 def test_hostile_text_takes_linear_time(text):
-    start = time.process_time()
-    try:
-        assert len(import_text(text, host="a", source="f").findings) < 250
-    except TopologyError as error:
-        assert len(str(error)) < 300  # noqa: PT017 - some are read, some refused
-    assert time.process_time() - start < 2
+    with soon(2):
+        try:
+            assert len(import_text(text, host="a", source="f").findings) < 250
+        except TopologyError as error:
+            assert len(str(error)) < 300  # noqa: PT017 - some are read, some refused

@@ -321,7 +321,7 @@ def launch(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 
@@ -371,7 +371,7 @@ def test_under_torchrun_others_name_the_rank_that_was_killed(tmp_path):
                 assert agent.poll() is None
                 time.sleep(0.1)
             os.kill(pids["1"], signal.SIGKILL)
-            out, err = agent.communicate(timeout=60)
+            out, err = agent.communicate(timeout=180)
         finally:
             agent.kill()
     assert agent.returncode == 1
@@ -457,7 +457,7 @@ def test_torchrun_on_two_hosts_starts_the_example(hosts):
         for number, enter in enumerate(hosts)
     ]
     try:
-        said = [process.communicate(timeout=120) for process in started]
+        said = [process.communicate(timeout=300) for process in started]
     finally:
         for process in started:
             process.kill()

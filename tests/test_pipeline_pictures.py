@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree as ET
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from soon import soon
 from strategies import specs
 
 import reshard_planner as rp
@@ -649,6 +649,5 @@ def test_a_plan_without_tensors_has_no_layouts_to_draw(tmp_path, capsys):
 
 def test_four_thousand_gpus_are_drawn_within_seconds():
     plan = big(4096, 1)
-    begin = time.perf_counter()
-    assert len(pipeline_svg(plan)) < 100_000
-    assert time.perf_counter() - begin < 5
+    with soon(5):
+        assert len(pipeline_svg(plan)) < 100_000

@@ -382,7 +382,7 @@ def test_the_exit_code_says_whether_all_is_true(tmp_path, capsys):
 def test_bad_arguments_are_one_sentence(arguments, told):
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.published", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert told in done.stderr

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from soon import soon
 
 from reshard_planner.errors import TopologyError
 from reshard_planner.topology.cluster.facts import FindingKind
@@ -229,16 +229,12 @@ def test_damaged_hostfiles_give_an_order_or_one_sentence():
     ids=range(9),
 )
 def test_huge_orders_are_refused_at_once(call):
-    started = time.process_time()
-    with pytest.raises(TopologyError) as caught:
+    with soon(2), pytest.raises(TopologyError) as caught:
         call()
-    assert time.process_time() - started < 2
     assert len(str(caught.value)) < 300
 
 
 def test_a_large_cluster_names_near_hosts_in_time():
     known = Cluster(hosts=tuple(Host(f"node{n:06}") for n in range(20_000)))
-    started = time.process_time()
-    with pytest.raises(TopologyError, match=r"such as node01\d{4}, node01\d{4}"):
+    with soon(2), pytest.raises(TopologyError, match=r"such as node01\d{4}, node01\d{4}"):
         torchrun_ranks(known, ["node01234"])
-    assert time.process_time() - started < 2

@@ -380,7 +380,7 @@ EXITS = {
 def exits(tmp_path_factory):
     script = [sys.executable, Path(__file__).parent / "_exits.py", tmp_path_factory.mktemp("exits"), *EXITS]
     done = subprocess.run(
-        script, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120, check=True
+        script, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=300, check=True
     )
     return json.loads(done.stdout)
 

@@ -9,7 +9,6 @@ import runpy
 import shutil
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -22,6 +21,7 @@ from _hash_seeds import texts_under_hash_seeds
 from _plans import HOSTILE_NAME, sample_plans
 from hypothesis import given
 from hypothesis import strategies as st
+from soon import soon
 from strategies import STRATEGIES, specs
 
 import reshard_planner as rp
@@ -916,9 +916,8 @@ def test_4096_ranks_are_drawn_at_once():
     serve = rp.Layout(rp.Mesh(range(2048, 4096), None, [256, 8]), ["R", "S(1)"])
     tensor = rp.TensorSpec("w", (7168, 18432), "bfloat16", train, serve)
     plan = rp.compile(rp.ReshardSpec([tensor], rp.Topology.uniform(4096, 8)))
-    begin = time.process_time()
-    dot = transfers_dot(plan)
-    assert time.process_time() - begin < 2
+    with soon(2):
+        dot = transfers_dot(plan)
     graph = read(dot)
     assert len(dot) < 50_000
     assert len(graph.edges) <= MAX_JOINED_EDGES
@@ -929,9 +928,8 @@ def test_a_whole_model_on_256_gpus_is_drawn_at_once():
     whole = WHOLE["qwen3-235b"]
     assert whole.gpus == 256
     plan = rp.compile(build_whole(whole))
-    begin = time.process_time()
-    dot = transfers_dot(plan)
-    assert time.process_time() - begin < 1
+    with soon(1):
+        dot = transfers_dot(plan)
     graph = read(dot)
     assert len(graph.edges) <= MAX_JOINED_EDGES
     assert graph.nbytes("network") == plan.certificate.payload.network_nbytes

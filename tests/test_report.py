@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -18,6 +17,7 @@ import pytest
 from _plans import HOSTILE_NAME, sample_plans
 from hypothesis import given
 from mutations import reseal
+from soon import soon
 from strategies import specs
 from test_cli import assert_refused, call, result
 
@@ -807,18 +807,16 @@ def test_thousands_of_tensors_take_seconds_and_a_few_megabytes():
     names = [f"layers.{at}.weight" for at in range(3000)]
     tensors = [rp.TensorSpec(name, (256, 256), "bfloat16", before, after) for name in names]
     plan = rp.compile(rp.ReshardSpec(tensors, rp.Topology.uniform(128, 8)))
-    begin = time.process_time()
-    text = report_html(plan)
-    assert time.process_time() - begin < 10
+    with soon(10):
+        text = report_html(plan)
     assert len(text) < 5_000_000
     assert len(Page(text).data["tensors"]["name"]) == 3000
 
 
 def test_a_whole_model_on_256_gpus_takes_seconds_and_every_tensor_has_its_diagram():
     plan = rp.compile(build_whole(WHOLE["qwen3-235b"]))
-    begin = time.process_time()
-    text = report_html(plan)
-    assert time.process_time() - begin < 5
+    with soon(5):
+        text = report_html(plan)
     assert len(text.encode()) < 5_000_000
     data = Page(text).data
     assert data["timeline"]["slots"][-1][1] == plan.certificate.schedule.slots - 1

@@ -604,7 +604,7 @@ def test_processes_on_hosts_that_domains_do_not_fit_are_refused_on_every_rank(wo
 
 def run_python(text):
     return subprocess.run(
-        [sys.executable, "-c", text], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", text], check=False, capture_output=True, text=True, timeout=300
     )
 
 
