@@ -116,7 +116,7 @@ def _assumed_hosts(cluster: Cluster, labels: Sequence[tuple[Hashable, str, bool]
         text = f"nothing is known of the NVLinks of {', '.join(unknown)}; taken as joined with each other"
         findings.append(Finding(FindingKind.ASSUMED, f"host {host.name}", text))
     if whole:
-        place = f"{len(whole)} host{'s' * (len(whole) > 1)}, first {whole[0]}"
+        place = f"{len(whole)} hosts, first {whole[0]}" if len(whole) > 1 else f"host {whole[0]}"
         text = "nothing is known of NVLink; all GPUs of a host are taken as one domain"
         findings.append(Finding(FindingKind.ASSUMED, place, text))
     return findings

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, PortFacts
+from reshard_planner.topology.cluster.hostlist import brief_names
 from reshard_planner.topology.cluster.model import Gpu, HostNic, HostPod, Overrides, Switch
 from reshard_planner.topology.cluster.speeds import find_link_speed
 
@@ -99,7 +100,7 @@ class Joiner:
         """Everything that two sources say of one pod."""
         place = f"pod {ours.name}"
         if set(ours.hosts) != set(theirs.hosts):
-            self.conflict(place, "number of hosts", len(ours.hosts), "", len(theirs.hosts), "")
+            self.conflict(place, "hosts", brief_names(ours.hosts), "", brief_names(theirs.hosts), "")
         return HostPod(
             ours.name,
             ours.hosts,

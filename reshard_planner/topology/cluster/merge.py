@@ -13,6 +13,7 @@ from reshard_planner.topology.cluster.joining import Joiner
 from reshard_planner.topology.cluster.matching import GPU_KEYS, NIC_KEYS, match_devices
 from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic, HostPod, Overrides, Switch
 from reshard_planner.topology.cluster.scope import find_sizes_for_all, hosts_of_part, keep_to_hosts
+from reshard_planner.topology.wording import listed
 
 Named = TypeVar("Named", Host, Switch, HostPod)
 
@@ -99,15 +100,15 @@ def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHo
 
 def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], list[tuple[int | None, ...]]]:
     """The GPUs of the first source that lists any, and the place of each source's GPUs among them."""
-    listed = [host.gpus for host in hosts]
-    matches = match_devices(listed, GPU_KEYS, by_position=True)
+    sources = [host.gpus for host in hosts]
+    matches = match_devices(sources, GPU_KEYS, by_position=True)
     if matches.guessed:
         text = (
             f"no source gives both uuid and PCI address of GPU {format_ints(matches.guessed)};"
             " GPUs of equal position are taken as one"
         )
         joiner.findings.append(Finding(FindingKind.ASSUMED, f"host {hosts[0].name}", text))
-    first = next((gpus for gpus in listed if gpus), ())
+    first = next((gpus for gpus in sources if gpus), ())
     merged: list[Gpu | None] = [None] * len(first)
     order: list[tuple[int | None, ...]] = []
     for host, own in zip(hosts, matches.numbers, strict=True):
@@ -116,7 +117,8 @@ def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], 
             joiner.conflict(place, "number of GPUs", len(first), "", len(host.gpus), "")
         left_out = [gpu.name for gpu, number in zip(host.gpus, own, strict=True) if number >= len(first)]
         if left_out and len(host.gpus) == len(first):
-            joiner.conflict(place, "GPUs", "others", "", ", ".join(left_out), "")
+            text = f"a later source has {listed(left_out)}, which the first lacks; the first is taken"
+            joiner.findings.append(Finding(FindingKind.CONFLICT, place, text))
         for gpu, number in zip(host.gpus, own, strict=True):
             if number < len(first):
                 known = merged[number]
@@ -266,7 +268,8 @@ def _rank_map(
             continue
         given = translation.rank_map(source, cluster.rank_map)
         if given is None:
-            joiner.conflict("rank_map", "GPUs", "none of it", "", "one that the first lacks", "")
+            text = "a source's rank map names GPUs that the first source of their host lacks; it is left out"
+            joiner.findings.append(Finding(FindingKind.CONFLICT, "rank_map", text))
         elif found is None:
             found = given
         elif given != found:
