@@ -8,7 +8,7 @@ from typing import Final
 from reshard_executors.command.codes import BAD_INPUT, DONE, FAILED, INTERRUPTED, TERMINATED, TRY_AGAIN
 from reshard_planner.errors import ExecutionError, InputError, ReshardError
 
-SILENT_STAY_S: Final = 0.3
+SILENT_STAY_S: Final = 3.0
 """How long a process stays that leaves it to another one to say what is wrong."""
 
 STORE_STAY_S: Final = 1.5
