@@ -375,7 +375,7 @@ def test_under_torchrun_others_name_the_rank_that_was_killed(tmp_path):
         finally:
             agent.kill()
     assert agent.returncode == 1
-    said = [line for line in err.splitlines() if line.startswith("reshard-executors: ")]
+    said = [line for line in err.splitlines() if line.startswith("reshard-executors: rank ")]
     assert [line.split(": ")[1] for line in sorted(said)] == ["rank 0", "rank 2"]
     assert all("rank 1 has given no sign of life" in line for line in said)
     assert "PARTIAL" in out
