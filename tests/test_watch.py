@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from reshard_executors.signs import DEAD, first_sign
+from reshard_executors.signs import DEAD, LEFT, first_sign
 from reshard_executors.watch import BEAT_S, IDLE_PATIENCE, RING, WATCH_ALL, Watch
 
 torch = pytest.importorskip("torch")
@@ -131,6 +131,51 @@ def test_a_rank_whose_group_has_failed_is_not_one_that_is_lost(groups):
     assert group.watches[0].find_lost([0, 1, 2]) == ([], [])
     until(lambda: group.watches[0].find_trouble() == "rank 1 has failed")
     assert group.watches[0].lost == []
+
+
+def leave(group, position, *sign):
+    watch = group.watches.pop(position)
+    watch.close(*sign)
+    watch.join(10)
+
+
+def test_a_rank_that_closes_after_the_call_ended_well_on_it_is_not_one_that_is_lost(groups):
+    group = groups(5)
+    group.begin(range(10, 15))
+    for position in (0, 3):
+        group.watches[position].end()
+        leave(group, position)
+    group.watches[4].end()
+    for position in (2, 4):  # by Ctrl-C, one of them when the call had ended
+        leave(group, position, LEFT)
+    last = group.watches[1]
+    assert last.find_lost(range(10, 15)) == ([], [10, 12, 13, 14])
+    assert last.lost == [12, 14]
+    until(lambda: last.find_trouble() == "ranks 10 and 12-14 have left the group")
+    assert last.lost == [12, 14]
+
+
+def test_a_rank_that_closed_before_the_call_is_one_that_is_lost(groups):
+    group = groups(3)
+    group.begin()
+    for watch in group.watches.values():
+        watch.end()
+    leave(group, 1)
+    group.begin()
+    last = group.watches[0]
+    assert last.find_lost([]) == ([], [1])
+    assert last.lost == [1]
+    until(lambda: last.find_trouble() == "rank 1 has left the group")
+    assert last.lost == [1]
+
+
+def test_a_rank_that_closes_in_the_middle_of_a_call_is_one_that_is_lost_however_the_call_fails(groups):
+    group = groups(3)
+    group.begin()
+    group.watches[1].end(well=False)
+    leave(group, 1)
+    assert group.watches[0].find_lost([]) == ([], [1])
+    assert group.watches[0].lost == [1]
 
 
 def test_ranks_that_were_all_stopped_together_are_not_lost_when_they_go_on(groups, monkeypatch):

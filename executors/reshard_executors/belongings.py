@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from reshard_executors.groups import abort_group, destroy_group
 from reshard_executors.lane import Lane
-from reshard_executors.signs import LEFT
+from reshard_executors.signs import DONE, LEFT
 from reshard_executors.threads import Helper, join_helpers
 from reshard_executors.watch import Watch
 
@@ -41,7 +41,7 @@ class Belongings:
         self.backend = ""
         self.watch: Watch | None = None
         self.given_up: str | None = None
-        self._last_sign = LEFT
+        self._last_sign = DONE
         self._process = os.getpid()
         self._releasing = threading.Lock()
         self.lane = Lane("reshard")
@@ -61,7 +61,7 @@ class Belongings:
         if self.group is not None:
             Helper("reshard abort", partial(_abort, self.group, self.backend)).join(RELEASE_S)
 
-    def release(self, patience_s: float | None = None, last_sign: bytes = LEFT) -> None:
+    def release(self, patience_s: float | None = None, last_sign: bytes = DONE) -> None:
         """Give everything back, in the lane once it is free; done again, or in a forked process, nothing.
 
         Args:
@@ -120,7 +120,7 @@ def leave_all(why: str) -> None:
     for each in list(_live):
         with contextlib.suppress(Exception):  # there is nobody left to tell of it
             each.leave(why)
-            each.release()
+            each.release(last_sign=LEFT)
 
 
 def _end() -> None:

@@ -31,7 +31,7 @@ from reshard_executors.groups import (
 )
 from reshard_executors.lane import Ticket, within
 from reshard_executors.meeting import MAKE, meet, refuse
-from reshard_executors.signs import DEAD, LEFT
+from reshard_executors.signs import DEAD, DONE, LEFT
 from reshard_executors.spelling import spell_ranks_have
 from reshard_executors.waiting import Waiting, Whom
 from reshard_executors.watch import PAUSE_S, Watch
@@ -114,6 +114,7 @@ class PrivateGroup:
         self._waiting.begin(lambda: not_met(MAKE))
         made = partial(_make, self._held, parent, self.position, self._names, timeout, lost_after)
         self.wait(self._held.lane.ask(made))
+        self._waiting.end()
 
     @property
     def everyone(self) -> Whom:
@@ -294,12 +295,12 @@ class PrivateGroup:
 
     def _die(self, why: str, last_sign: bytes) -> None:
         self._failure = why
-        self._waiting.end()
+        self._waiting.end(well=False)
         self._close(RELEASE_S, last_sign)
 
     def close(self) -> None:
         """Give the group up; that which it was made of stays. Closing twice does nothing."""
-        self._close(self.timeout.total_seconds(), LEFT)
+        self._close(self.timeout.total_seconds(), DONE)
 
     def _close(self, patience_s: float, last_sign: bytes) -> None:
         self._closed = True

@@ -20,8 +20,10 @@ STORE_GONE: Final = (
 """What is said of ranks, and of the store."""
 
 LEFT: Final = b"left"
+DONE: Final = b"done"
 DEAD: Final = b"dead"
-"""The last sign of a rank that leaves of its own, and that of one whose group has failed."""
+"""The last sign of a rank that leaves before its time, as by Ctrl-C; of one that closes or drops its group,
+followed by the number of calls up to the last that ended well on it; and of one whose group has failed."""
 
 
 class Lost(NamedTuple):
@@ -41,6 +43,24 @@ class Lost(NamedTuple):
         if self.left:
             said.append(f"{spell_ranks_have(self.left)} left the group")
         return "; ".join(said)
+
+
+def has_left(sign: bytes) -> bool:
+    """Whether a rank has left of its own, by its last sign."""
+    return sign == LEFT or sign.startswith(DONE)
+
+
+def is_last(sign: bytes) -> bool:
+    """Whether a rank gives no more signs after this one."""
+    return sign == DEAD or has_left(sign)
+
+
+def left_early(sign: bytes, call: int) -> bool:
+    """Whether a rank has left of its own, and not after a call that had ended well on it.
+
+    Who closes a group after the last call lives on, and may come again where others still fail in that call.
+    """
+    return sign == LEFT or (sign.startswith(DONE) and int(sign.split()[1]) < call)
 
 
 def first_sign(store: Store, position: int) -> None:

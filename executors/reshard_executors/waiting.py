@@ -45,11 +45,15 @@ class Waiting:
         if self._held.watch is not None:
             self._held.watch.move()
 
-    def end(self) -> None:
-        """Wait for nothing any longer; other ranks are not watched then."""
+    def end(self, *, well: bool = True) -> None:
+        """Wait for nothing any longer; other ranks are not watched then.
+
+        Args:
+            well: whether the call has ended well.
+        """
         self._say, self._since, self._for_all = str, time.monotonic(), False
         if self._held.watch is not None:
-            self._held.watch.end()
+            self._held.watch.end(well=well)
 
     @property
     def text(self) -> str:

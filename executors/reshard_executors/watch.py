@@ -19,12 +19,15 @@ from torch._C._distributed_c10d import Store
 
 from reshard_executors.signs import (
     DEAD,
+    DONE,
     FAILED,
-    LEFT,
     MOVING,
     SILENCE,
     STORE_GONE,
     Lost,
+    has_left,
+    is_last,
+    left_early,
     lost_key,
     sign_key,
 )
@@ -113,7 +116,7 @@ class Watch:
         self._last_watched: tuple[int, ...] = ()
         self._failed = False
         self._seen: dict[int, _Seen] = {}
-        self._calls = 0
+        self._calls = self._ended = 0
         self._met = False
         self._mute = False
         self._moves = self._told_moves = 0
@@ -123,7 +126,7 @@ class Watch:
         self._trouble: str | None = None
         self._looked_at = self._asked_at = time.monotonic()
         self._names: Sequence[int] = range(size)
-        self._last_sign = LEFT
+        self._last_sign = DONE
         self._lost: set[int] = set()
         self._read_at = time.monotonic()
         self._thread = Helper("reshard watch", self._live)
@@ -149,9 +152,11 @@ class Watch:
         self._seen = {position: _Seen(at=now) for position in watched}
         self._watched = self._last_watched = watched
 
-    def end(self) -> None:
-        """End the call."""
+    def end(self, *, well: bool = True) -> None:
+        """End the call; well if this rank has done all that the others need of it."""
         self._watched = ()
+        if well:
+            self._ended = self._calls
 
     def move(self) -> None:
         """Tell that this rank goes forward, so that those that wait for it know it is not stuck."""
@@ -198,7 +203,7 @@ class Watch:
 
     @property
     def lost(self) -> list[int]:
-        """Names of watched ranks that have been found to be no longer in the group."""
+        """Names of watched ranks that are silent, or have left before the call had ended well on them."""
         return sorted(self._names[position] for position in self._lost)
 
     @property
@@ -222,8 +227,8 @@ class Watch:
             suspects: names of ranks to which a connection has failed.
         """
         begin = dict(self._signs(self._last_watched))
-        left = {position for position, sign in begin.items() if sign == LEFT}
-        silent = {position for position, sign in begin.items() if sign not in {LEFT, DEAD}}
+        last = dict(begin)
+        silent = {position for position, sign in begin.items() if not is_last(sign)}
         suspected = {position for position in silent if self._names[position] in suspects}
         lost: set[int] = set()
         beats = 0.0
@@ -231,7 +236,7 @@ class Watch:
             time.sleep(self._beat_s / 2)
             beats += 0.5
             now = dict(self._signs(sorted(silent)))
-            left |= {position for position, sign in now.items() if sign == LEFT}
+            last |= now
             silent = {position for position in silent if now.get(position) == begin[position]}
             found = silent & suspected if beats >= SILENT_BEATS else set()
             found |= set(self._ask(partial(self._said_lost, sorted(silent - suspected))) or ())
@@ -239,7 +244,8 @@ class Watch:
                 self._ask(partial(self._store.set, lost_key(position), ""))
             lost |= found
             silent -= found
-        self._lost |= lost | left
+        left = {position for position, sign in last.items() if has_left(sign)}
+        self._lost |= lost | {position for position in left if left_early(last[position], self._calls)}
         return Lost(*(sorted(self._names[position] for position in each) for each in (lost, left)))
 
     def _said_lost(self, positions: Sequence[int]) -> list[int]:
@@ -264,7 +270,7 @@ class Watch:
         """Wait some seconds for the thread to end."""
         self._thread.join(patience_s)
 
-    def close(self, last_sign: bytes = LEFT) -> None:
+    def close(self, last_sign: bytes = DONE) -> None:
         """End the thread, which says how this rank leaves; does not wait for it."""
         self._watched, self._last_sign = (), last_sign
         self._requests.put(None)
@@ -281,7 +287,7 @@ class Watch:
                 self._guarded(partial(self._beat, beats))
                 continue
             if request is None:
-                self._guarded(partial(self._store.set, sign_key(self._position), self._last_sign.decode()))
+                self._guarded(self._part)
                 return
             self._guarded(request.run)
             request.done.set()
@@ -294,6 +300,10 @@ class Watch:
         except Exception:  # noqa: BLE001 - stores raise errors of many kinds, and all mean the same
             self._gone_at = time.monotonic()
         self._looked_at = time.monotonic()
+
+    def _part(self) -> None:
+        ended = f" {self._ended}" if self._last_sign == DONE else ""
+        self._store.set(sign_key(self._position), self._last_sign.decode() + ended)
 
     def _say(self, text: str) -> str:
         said: bytes = self._store.compare_set(FAILED, "", text)
@@ -336,12 +346,12 @@ class Watch:
                 seen.at = now
             if sign != seen.sign:
                 seen.sign, seen.at = sign, now
-                seen.calls = call if sign in {LEFT, DEAD} else int(sign.split()[1])
+                seen.calls = call if is_last(sign) else int(sign.split()[1])
                 continue
             silent_s = now - seen.at
-            if sign in {LEFT, DEAD}:
+            if is_last(sign):
                 if silent_s > STORE_GRACE_S:
-                    (left if sign == LEFT else dead).append(position)
+                    (dead if sign == DEAD else left).append(position)
                 continue
             patience_s = self._lost_after_s * (1 if self._met or seen.calls >= call else IDLE_PATIENCE)
             if silent_s > patience_s:
@@ -356,7 +366,8 @@ class Watch:
             silent = [names[position] for position, _ in lost]
             trouble = f"{spell_ranks_have(silent)} {SILENCE} for {longest_s:.0f} s"
         if trouble is not None and self._calls == call and self._watched:
-            self._lost.update(left, (position for position, _ in lost))
+            self._lost.update(position for position, _ in lost)
+            self._lost.update(position for position in left if left_early(seen_of[position].sign, call))
             self._trouble = trouble
             for position, _ in lost:
                 self._store.set(lost_key(position), "")
