@@ -39,7 +39,7 @@ _FLOAT = (
 _StrictLoader.add_implicit_resolver(*_FLOAT)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper):  # type: ignore[misc]
     """The safe dumper, which puts text in quotes where the loader above would take it for a number."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from reshard_planner.topology.cluster.facts import Fact, Origin, PortFacts
@@ -10,6 +12,7 @@ from reshard_planner.topology.cluster.model import (
     Gpu,
     Host,
     HostNic,
+    HostOverrides,
     HostPod,
     Nearness,
     Overrides,
@@ -80,6 +83,9 @@ def hosts(draw: st.DrawFn, name: str, leaves: list[str]) -> Host:
         tuple(nics),
         draw(facts(st.sampled_from(["", "d1", "d2"]))),
         draw(facts(path)),
+        draw(port_facts),
+        draw(port_facts),
+        draw(st.builds(HostOverrides, st.none() | st.just("A100"), port_facts, port_facts)),
     )
 
 
@@ -104,7 +110,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
     members = [draw(hosts(name, leaves)) for name in host_names]
     if len(members) > 1 and draw(st.booleans()):
         last = members[-2]
-        members[-1] = Host(members[-1].name, last.gpus, last.nics, last.domain, last.path)
+        members[-1] = replace(last, name=members[-1].name)
     above = [
         draw(st.lists(st.sampled_from([*leaves[:index], "spine", "core"]), max_size=2, unique=True))
         for index in range(len(leaves))

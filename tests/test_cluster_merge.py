@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
 from cluster_strategies import clusters
@@ -220,7 +221,7 @@ def test_gpus_that_only_their_position_ties_are_said_to_be_taken_as_one() -> Non
         merged, [finding] = merge(sources)
         assert [(gpu.uuid, gpu.bus) for gpu in merged.hosts[0].gpus] == [("u0", "b0"), ("u1", "b1")]
         assert finding.kind is FindingKind.ASSUMED
-        assert "GPU 0-1;" in finding.text
+        assert "tell GPU 0-1 by the same" in finding.text
     both = Cluster(hosts=(Host("a", (Gpu("GPU0", uuid="u0", bus="b0"), Gpu("GPU1", uuid="u1", bus="b1"))),))
     for order in permutations([ours, theirs, both]):
         assert not merge(order)[1]
@@ -230,7 +231,7 @@ def test_gpus_that_only_their_position_ties_are_said_to_be_taken_as_one() -> Non
 def apart(draw: st.DrawFn, prefix: str) -> Cluster:
     """A cluster of hosts of its own, with overrides of all its devices and of NICs that it has."""
     cluster = draw(clusters())
-    hosts = tuple(replace(host, name=prefix + host.name) for host in cluster.hosts)
+    hosts = tuple(replace(host, name=f"{prefix}{at}") for at, host in enumerate(cluster.hosts))
     names = sorted({nic.name for host in hosts for nic in host.nics})
     most = min(2, len(names))
     known = st.sampled_from(names or [""])
@@ -244,16 +245,16 @@ def apart(draw: st.DrawFn, prefix: str) -> Cluster:
     return replace(cluster, hosts=hosts, switches=(), pods=(), rank_map=None, overrides=overrides)
 
 
-def told(cluster: Cluster) -> dict[str, object]:
+def told(cluster: Cluster) -> dict[str, Any]:
     """What planning takes of every NIC and GPU, by host."""
     applied = apply_nic_overrides(cluster)
     return {
         host.name: (
             [
-                (nic.name, nic.rail and nic.rail.value, nic.is_on, speed(nic_facts(cluster, nic)))
+                (nic.name, nic.rail and nic.rail.value, nic.is_on, speed(nic_facts(cluster, host, nic)))
                 for nic in host.nics
             ],
-            [(model_of(cluster, gpu), speed(nvlink_facts(cluster, gpu))) for gpu in host.gpus],
+            [(model_of(cluster, host, gpu), speed(nvlink_facts(cluster, host, gpu))) for gpu in host.gpus],
         )
         for host in applied.hosts
     }
@@ -291,7 +292,7 @@ def test_two_files_that_differ_on_the_hosts_of_both_are_a_conflict_on_those_alon
         return Cluster(hosts=hosts, nic=PortFacts(Fact(rate * GB, source=f"{names}.yaml")))
 
     merged, [finding] = merge([file("ab", 50), file("bc", 25)])
-    rates = [speed(nic_facts(merged, host.nics[0]))[0] for host in merged.hosts]
+    rates = [speed(nic_facts(merged, host, host.nics[0]))[0] for host in merged.hosts]
     assert rates == [50 * GB, 50 * GB, 25 * GB]
     assert finding.kind is FindingKind.CONFLICT
     assert finding.place == "default of NICs of b"
@@ -304,7 +305,11 @@ def test_a_size_of_domains_of_some_hosts_counts_for_all_and_says_so() -> None:
     merged, [finding] = merge(files)
     assert len(resolve(merged).domains) == 4
     assert finding.kind is FindingKind.ASSUMED
-    assert "gpus_per_domain 4 is of a source that lists 1 of 2 hosts" in finding.text
+    assert "gpus_per_domain 4 is of sources that list 1 of 2 hosts" in finding.text
+    for more in (files[0], Cluster(overrides=files[0].overrides)):
+        files.append(replace(more, hosts=tuple(Host(name, EIGHT) for name in "ab") if more.hosts else ()))
+        assert not merge(files)[1]  # a source of all hosts says the same
+        files.pop()
 
 
 def test_an_override_of_a_nic_that_only_other_hosts_have_is_refused() -> None:
@@ -316,3 +321,93 @@ def test_an_override_of_a_nic_that_only_other_hosts_have_is_refused() -> None:
     own = Cluster(hosts=(Host("a", nics=(HostNic("n0"),)),))  # another file lists the NICs of a
     resolved, _ = merge([ours, theirs, own])
     assert resolved.overrides.disabled_nics == ("a:n0",)
+
+
+@given(apart("a"), apart("b"), apart("a") | apart("c"), st.sampled_from(["its", "all"]))
+@settings(max_examples=60)
+def test_joining_step_by_step_is_joining_at_once(
+    ours: Cluster, theirs: Cluster, more: Cluster, whose: str
+) -> None:
+    assume(ours.hosts)
+    assume(theirs.hosts)
+    if whose == "all":
+        more = replace(more, hosts=(), overrides=replace(more.overrides, rails=(), disabled_nics=()))
+    first, _ = merge([ours, theirs])
+    for steps, at_once in (([first, more], [ours, theirs, more]), ([more, first], [more, ours, theirs])):
+        assert told(merge(steps)[0]) == told(merge(at_once)[0])
+
+
+@given(apart("a"), apart("b"))
+@settings(max_examples=60)
+def test_joining_a_source_again_changes_nothing_and_is_no_conflict(ours: Cluster, theirs: Cluster) -> None:
+    assume(ours.hosts)
+    assume(theirs.hosts)
+    merged, _ = merge([ours, theirs])
+    for sources in ([merged, ours], [merged, theirs], [ours, merged], [theirs, merged]):
+        again, findings = merge(sources)
+        assert told(again) == told(merged)
+        assert not findings
+
+
+@pytest.mark.parametrize("rails", [(("a:n0", 4), ("n0", 3)), (("n0", 3), ("a:n0", 4))])
+def test_a_nic_of_a_host_goes_before_all_of_its_name_whatever_their_order(
+    rails: tuple[tuple[str, int], ...],
+) -> None:
+    ours = Cluster(hosts=(Host("a", EIGHT, (HostNic("n0"),)),), overrides=Overrides(rails))
+    for sources in ([ours], [ours, Cluster(hosts=(Host("b", EIGHT, (HostNic("n0"),)),))]):
+        merged, findings = merge(sources)
+        assert told(merged)["a"][0][0][1] == 4
+        assert not findings
+
+
+def test_a_bare_name_means_the_nics_that_only_other_files_list_too_where_one_has_a_new_name() -> None:
+    fabric = Cluster(
+        hosts=(Host("a", nics=(HostNic("HCA-1", guid=GUID),)), Host("b", EIGHT[:1])),
+        overrides=Overrides((("HCA-1", 2),), ("HCA-1",)),
+    )
+    of_b = Cluster(hosts=(Host("b", EIGHT[:1], (HostNic("HCA-1"),)),))
+    of_a = Cluster(hosts=(Host("a", EIGHT[:1], (HostNic("mlx5_0", guid=GUID, bus="0000:a3:00.0"),)),))
+    for sources in permutations((fabric, of_b, of_a)):
+        merged, findings = merge(sources)
+        assert sorted(merged.overrides.disabled_nics) == ["a:mlx5_0", "b:HCA-1"]
+        assert sorted(merged.overrides.rails) == [("a:mlx5_0", 2), ("b:HCA-1", 2)]
+        assert not findings
+
+
+def test_rails_of_one_nic_that_differ_are_a_conflict_however_sources_name_it() -> None:
+    hosts = tuple(Host(name, EIGHT, (HostNic("n0"),)) for name in "ab")
+    bare = Cluster(hosts=hosts, overrides=Overrides((("n0", 3),)))
+    of_a = Cluster(hosts=hosts[:1], overrides=Overrides((("n0", 4),)))
+    of_none = Cluster(overrides=Overrides((("a:n0", 4),)))
+    for other in (of_a, of_none):
+        for sources, rail in (([bare, other], 3), ([other, bare], 4)):
+            merged, [finding] = merge(sources)
+            assert [told(merged)[name][0][0][1] for name in "ab"] == [rail, 3]
+            assert "rails of a:n0" in finding.text
+
+
+def test_a_rank_map_without_hosts_is_one_of_the_joined_cluster() -> None:
+    files = [Cluster(hosts=(Host(name, EIGHT[:2]),)) for name in "ab"]
+    merged, findings = merge([*files, Cluster(rank_map=(3, 2, 1, 0))])
+    assert merged.rank_map == (3, 2, 1, 0)
+    assert not findings
+    merged, [finding] = merge([*files, Cluster(rank_map=(4,))])
+    assert merged.rank_map is None
+    assert "the merged hosts lack" in finding.text
+
+
+def test_overrides_find_nics_with_colons_in_their_names() -> None:
+    ours = Cluster(hosts=(Host("a", EIGHT, (HostNic("m:1"),)),), overrides=Overrides((), ("a:m:1",)))
+    merged, _ = merge([ours, Cluster(hosts=(Host("b", EIGHT),))])
+    assert merged.overrides.disabled_nics == ("a:m:1",)
+
+
+def test_sources_that_order_gpus_differently_make_a_position_a_guess() -> None:
+    plain = Cluster(hosts=(Host("a", (Gpu("g0", nvlinks=Fact(18)), Gpu("g1", nvlinks=Fact(12)))),))
+    keyed = [
+        Cluster(hosts=(Host("a", (Gpu("x", uuid=one), Gpu("y", uuid=two))),)) for one, two in ("uv", "vu")
+    ]
+    for sources in permutations([plain, *keyed]):
+        assert any(finding.kind is FindingKind.ASSUMED for finding in merge(sources)[1])
+    assert not merge([plain, keyed[0], keyed[0]])[1]
+    assert not merge(keyed)[1]

@@ -57,7 +57,7 @@ class _Maker:
             rank = ranks.get(place)
             uuid = gpu.uuid if rank is None else gpu.uuid or self._places[rank].uuid
             found = None if rank is None else self._reached.get((rank, NVLINK))
-            sheet = nvlink_facts(self._given, gpu).bytes_per_s
+            sheet = nvlink_facts(self._given, known, gpu).bytes_per_s
             port = self._port([found] if found else [], sheet, 1, f"host {known.name}, {gpu.name}, NVLink")
             made.append(Gpu(gpu.name, uuid=uuid, bus=gpu.bus, nvlink=port))
         return Host(known.name, tuple(made), tuple(self._nics(known, ranks)))
@@ -85,7 +85,7 @@ class _Maker:
             users = [found[gpu] for gpu in use.gpus if gpu in found]
             parts = max((counts[gpu] for gpu in use.gpus if gpu in found), default=1)
             place = f"host {known.name}, {use.nic.name}"
-            port = self._port(users, nic_facts(self._given, use.nic).bytes_per_s, parts, place)
+            port = self._port(users, nic_facts(self._given, known, use.nic).bytes_per_s, parts, place)
             nic = use.nic
             nics.append(HostNic(nic.name, nic.guid, nic.bus, near=nic.near, gpus=nic.gpus, port=port))
         return nics

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from reshard_planner.render.cluster.marks import Marks, find_marks
 from reshard_planner.render.text import format_rate
-from reshard_planner.topology.cluster.facts import Origin
-from reshard_planner.topology.cluster.model import Cluster, Gpu
+from reshard_planner.topology.cluster.facts import Origin, PortFacts
+from reshard_planner.topology.cluster.model import Cluster
 from reshard_planner.topology.cluster.resolve import Resolved
 from reshard_planner.topology.cluster.speeds import nvlink_facts
 
@@ -19,7 +19,7 @@ class Devices:
 
     Attributes:
         cluster: overrides applied.
-        gpus: all GPUs by number.
+        ports: what is known of the port of each GPU into its domain, by its number.
         resolved: what planning makes of it.
         domain_of: domain of every GPU.
         hosts_of_domain: indices of the hosts of each domain.
@@ -31,7 +31,7 @@ class Devices:
     """
 
     cluster: Cluster
-    gpus: tuple[Gpu, ...]
+    ports: tuple[PortFacts, ...]
     resolved: Resolved
     domain_of: tuple[int, ...]
     hosts_of_domain: tuple[tuple[int, ...], ...]
@@ -60,7 +60,7 @@ class Devices:
         ranks = {} if cluster.rank_map is None else {gpu: rank for rank, gpu in enumerate(cluster.rank_map)}
         return cls(
             cluster,
-            tuple(gpu for host in cluster.hosts for gpu in host.gpus),
+            tuple(nvlink_facts(cluster, host, gpu) for host in cluster.hosts for gpu in host.gpus),
             resolved,
             tuple(domain_of),
             tuple(map(tuple, hosts_of_domain)),
@@ -89,7 +89,7 @@ class Devices:
         if len(known.gpus) == 1:
             return f"domain {domain}"
         medium = "PCIe" if known.over_pcie else "NVLink"
-        rates = {nvlink_facts(self.cluster, self.gpus[gpu]).bytes_per_s for gpu in known.gpus}
+        rates = {self.ports[gpu].bytes_per_s for gpu in known.gpus}
         least = " at least" if len({rate.value for rate in rates if rate is not None}) > 1 else ""
         rate = f"{medium} {format_rate(link.bytes_per_s)} each{least}{self.origin(domain)}"
         return f"domain {domain}: {len(known.gpus)} GPUs, {rate}"
@@ -98,7 +98,7 @@ class Devices:
         """Where the speed of a domain comes from, if that is no source."""
         rate = self.resolved.topology.domains[domain].link.bytes_per_s
         for number in self.resolved.domains[domain].gpus:
-            fact = nvlink_facts(self.cluster, self.gpus[number]).bytes_per_s
+            fact = self.ports[number].bytes_per_s
             if fact is None or fact.origin is Origin.ASSUMED:
                 return " assumed"
             if fact.value == rate:

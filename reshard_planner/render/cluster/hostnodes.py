@@ -71,7 +71,7 @@ def host_nodes(devices: Devices, index: int) -> HostNodes:
     pieces = _pieces(devices, index, first)
     frame_of = {position: piece.name for piece in pieces if piece.title for position in piece.positions}
     name = f"host_{index}"
-    models = {model_of(cluster, gpu) for gpu in host.gpus}
+    models = {model_of(cluster, host, gpu) for gpu in host.gpus}
     gpus = {
         position: _gpu(devices, host, position, first + position, frame_of.get(position, name))
         for position in range(len(host.gpus))
@@ -81,7 +81,7 @@ def host_nodes(devices: Devices, index: int) -> HostNodes:
     nics = tuple(_nic(devices, host, nic, named[nic.name], users, name) for nic in host.nics)
     rates = {
         named[nic.name]: (
-            fact.value if (fact := nic_facts(cluster, nic).bytes_per_s) else NIC_LINK.bytes_per_s
+            fact.value if (fact := nic_facts(cluster, host, nic).bytes_per_s) else NIC_LINK.bytes_per_s
         )
         for nic in host.nics
     }
@@ -129,8 +129,8 @@ def _gpu(devices: Devices, host: Host, position: int, number: int, frame: str) -
     if len({each.numa.value for each in host.gpus if each.numa is not None}) > 1 and gpu.numa is not None:
         words.append(f"NUMA {gpu.numa.value}")
     lines = [", ".join(words)]
-    model = model_of(cluster, gpu)
-    if model and len({model_of(cluster, each) for each in host.gpus}) > 1:
+    model = model_of(cluster, host, gpu)
+    if model and len({model_of(cluster, host, each) for each in host.gpus}) > 1:
         lines.append(plain(model, 40))
     mark = devices.marks.gpus.get(number)
     if mark is not None:
@@ -153,7 +153,7 @@ def _gpu(devices: Devices, host: Host, position: int, number: int, frame: str) -
 
 def _gpu_tooltip(cluster: Cluster, host: Host, gpu: Gpu, number: int) -> tuple[str, ...]:
     lines = [f"GPU {number}: {plain(gpu.name)} of host {plain(host.name)}"]
-    model = model_of(cluster, gpu)
+    model = model_of(cluster, host, gpu)
     known = {
         "model": model or None,
         "PCI": gpu.bus,
@@ -168,7 +168,7 @@ def _gpu_tooltip(cluster: Cluster, host: Host, gpu: Gpu, number: int) -> tuple[s
 def _nic(
     devices: Devices, host: Host, nic: HostNic, name: str, users: Mapping[str, tuple[int, ...]], frame: str
 ) -> Node:
-    port = nic_facts(devices.cluster, nic)
+    port = nic_facts(devices.cluster, host, nic)
     fact = port.bytes_per_s
     rate = rate_text(fact, NIC_LINK.bytes_per_s)
     lines = [f"{plain(nic.name, 24)}: {rate}"]

@@ -156,13 +156,15 @@ def _kind(devices: Devices, index: int) -> _Kind:
     number = devices.firsts[index]
     marked = any(number + position in devices.marks.gpus for position in range(len(host.gpus)))
     marked = marked or any((host.name, nic.name) in devices.marks.nics for nic in host.nics)
-    known = any(model_of(cluster, gpu) or gpu.nvlinks is not None for gpu in host.gpus) or not host.gpus
-    return _Kind(gpus_text(cluster, host.gpus), _nics(cluster, host), known, (across, size), marked)
+    known = any(model_of(cluster, host, gpu) or gpu.nvlinks is not None for gpu in host.gpus) or not host.gpus
+    return _Kind(gpus_text(cluster, host), _nics(cluster, host), known, (across, size), marked)
 
 
 def _nics(cluster: Cluster, host: Host) -> str:
     """NICs of a host with their rates."""
-    rates = Counter(rate_text(nic_facts(cluster, nic).bytes_per_s, NIC_LINK.bytes_per_s) for nic in host.nics)
+    rates = Counter(
+        rate_text(nic_facts(cluster, host, nic).bytes_per_s, NIC_LINK.bytes_per_s) for nic in host.nics
+    )
     if len(rates) == 1:
         return nics_text(host.nics, f" of {next(iter(rates))}")
     return nics_text(host.nics) + "".join(f", {count} of {rate}" for rate, count in rates.items())

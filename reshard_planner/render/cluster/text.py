@@ -37,16 +37,20 @@ def cluster_text(cluster: Cluster, resolved: Resolved | None) -> str:
     lines += _part("hosts", _hosts(cluster))
     if resolved is not None:
         lines += _part("domains", _domains(cluster, resolved))
-    ports = [nvlink_facts(cluster, gpu) for host in cluster.hosts for gpu in host.gpus]
+    ports = [nvlink_facts(cluster, host, gpu) for host in cluster.hosts for gpu in host.gpus]
     domains = () if resolved is None else resolved.domains
     plugged = {gpu for domain in domains if domain.over_pcie for gpu in domain.gpus}
     joined = [port for number, port in enumerate(ports) if number not in plugged]
     lines += _part("NVLink", _ports(joined, "GPU", NVLINK_LINK))
     lines += _part("PCIe", _ports((ports[number] for number in sorted(plugged)), "GPU", PCIE_LINK))
     if resolved is None:
-        nics = [nic_facts(cluster, nic) for host in cluster.hosts for nic in host.nics if nic.is_on]
+        nics = [nic_facts(cluster, host, nic) for host in cluster.hosts for nic in host.nics if nic.is_on]
     else:
-        nics = [nic_facts(cluster, use.nic) for uses in resolved.uses for use in uses]
+        nics = [
+            nic_facts(cluster, host, use.nic)
+            for host, uses in zip(cluster.hosts, resolved.uses, strict=True)
+            for use in uses
+        ]
     lines += _part("NICs", _ports(nics, "NIC", NIC_LINK))
     lines += _part("switches", _switches(cluster))
     if resolved is not None:
@@ -92,7 +96,7 @@ def _hosts(cluster: Cluster) -> Iterator[str]:
 
 def _host(cluster: Cluster, host: Host) -> str:
     domain = f"; in NVLink domain {plain(host.domain.value)}" if host.domain and not host.gpus else ""
-    return f"{gpus_text(cluster, host.gpus)}; {nics_text(host.nics)}{domain}"
+    return f"{gpus_text(cluster, host)}; {nics_text(host.nics)}{domain}"
 
 
 def _domains(cluster: Cluster, resolved: Resolved) -> Iterator[str]:

@@ -10,7 +10,7 @@ from reshard_planner.intset import format_ints
 from reshard_planner.render.text import format_count, format_rate, plain
 from reshard_planner.topology.cluster.facts import Fact, Origin
 from reshard_planner.topology.cluster.hostlist import fold_hosts
-from reshard_planner.topology.cluster.model import Cluster, Gpu, HostNic
+from reshard_planner.topology.cluster.model import Cluster, Host, HostNic
 from reshard_planner.topology.cluster.pods import ResolvedPod
 from reshard_planner.topology.cluster.speeds import model_of
 
@@ -44,11 +44,12 @@ def uplink_texts(pod: ResolvedPod) -> tuple[str, ...]:
     return (rate, ratio_text(pod.ratio)) if pod.ratio is not None and pod.limits else (rate,)
 
 
-def gpus_text(cluster: Cluster, gpus: Sequence[Gpu]) -> str:
-    """How many GPUs of which model, with their NVLinks."""
+def gpus_text(cluster: Cluster, host: Host) -> str:
+    """How many GPUs of which model a host has, with their NVLinks."""
+    gpus = host.gpus
     if not gpus:
         return "GPUs unknown"
-    models = Counter(model_of(cluster, gpu) or "unknown model" for gpu in gpus)
+    models = Counter(model_of(cluster, host, gpu) or "unknown model" for gpu in gpus)
     text = ", ".join(f"{format_count(count, 'GPU')} ({plain(model)})" for model, count in models.items())
     links = Counter(gpu.nvlinks.value for gpu in gpus if gpu.nvlinks is not None)
     if len(links) == 1:

@@ -65,7 +65,7 @@ def _links(cluster: Cluster) -> Iterator[Finding]:
     for host in cluster.hosts:
         for position, (links, most) in find_few_links(host).items():
             gpu = host.gpus[position]
-            text = _fewer(cluster, gpu, links, most)
+            text = _fewer(cluster, host, gpu, links, most)
             yield Finding(FindingKind.DEGRADED, f"host {host.name}, {gpu.name}", text)
 
 
@@ -77,12 +77,12 @@ def _hosts_of_few_links(cluster: Cluster) -> Iterator[Finding]:
         known = [(gpu.nvlinks.value, gpu) for gpu in host.gpus if gpu.nvlinks is not None]
         if known:
             most, gpu = max(known, key=lambda pair: pair[0])
-            model = model_of(cluster, gpu)
+            model = model_of(cluster, host, gpu)
             most_of[model] = max(most, most_of.get(model, 0))
             found.append((host, gpu, most))
     for host, gpu, most in found:
-        usual = most_of[model_of(cluster, gpu)]
-        speed = find_link_speed(model_of(cluster, gpu))
+        usual = most_of[model_of(cluster, host, gpu)]
+        speed = find_link_speed(model_of(cluster, host, gpu))
         if 0 < most < usual and speed is not None:
             text = (
                 f"its GPUs have {most} NVLinks, those of other hosts of this model {usual}: fan-out in its"
@@ -91,13 +91,13 @@ def _hosts_of_few_links(cluster: Cluster) -> Iterator[Finding]:
             yield Finding(FindingKind.DEGRADED, f"host {host.name}", text)
 
 
-def _fewer(cluster: Cluster, gpu: Gpu, links: int, most: int) -> str:
+def _fewer(cluster: Cluster, host: Host, gpu: Gpu, links: int, most: int) -> str:
     if not links:
         return (
             f"it has no NVLink, its peers {most}: it is a domain of its own, and every byte between it and"
             " them takes the network"
         )
-    speed = find_link_speed(model_of(cluster, gpu))
+    speed = find_link_speed(model_of(cluster, host, gpu))
     limit = "" if speed is None else f" to {links * speed.reached_bytes_per_s / 1e9:.0f} GB/s"
     return f"it has {links} NVLinks, its peers {most}: fan-out in this domain is limited{limit}"
 
@@ -107,7 +107,7 @@ def _alike(cluster: Cluster) -> dict[tuple[int, str], list[Host]]:
     groups: dict[tuple[int, str], list[Host]] = {}
     for host in cluster.hosts:
         if host.gpus:
-            groups.setdefault((len(host.gpus), model_of(cluster, host.gpus[0])), []).append(host)
+            groups.setdefault((len(host.gpus), model_of(cluster, host, host.gpus[0])), []).append(host)
     return groups
 
 

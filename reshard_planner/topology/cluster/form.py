@@ -87,6 +87,14 @@ class NicForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     port: PortForm | None = None
 
 
+class HostOverridesForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What wins over all sources, and over the same of the cluster."""
+
+    gpu_model: Annotated[str | None, _text("model of all its GPUs")] = None
+    nic: Annotated[PortForm | None, _text("speed of all its NICs")] = None
+    nvlink: Annotated[PortForm | None, _text("speed of all its NVLink ports")] = None
+
+
 class HostForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One host, or several that are alike."""
 
@@ -97,6 +105,9 @@ class HostForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     nics: Annotated[int | list[NicForm], _text("NICs, or how many")] = msgspec.field(default_factory=list)
     domain: Annotated[TextFact | None, _text("name of the NVLink domain that all its GPUs are in")] = None
     path: Annotated[NamesFact | None, _text("switches above it, nearest first")] = None
+    nic: Annotated[PortForm | None, _text("speed of its NICs that have none of their own")] = None
+    nvlink: Annotated[PortForm | None, _text("speed of its NVLink ports that have none of their own")] = None
+    overrides: HostOverridesForm | None = None
 
 
 class SwitchForm(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

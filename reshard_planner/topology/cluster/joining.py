@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, PortFacts
 from reshard_planner.topology.cluster.hostlist import brief_names
-from reshard_planner.topology.cluster.model import Gpu, HostNic, HostPod, Overrides, Switch
+from reshard_planner.topology.cluster.model import Gpu, HostNic, HostOverrides, HostPod, Switch
 from reshard_planner.topology.cluster.speeds import find_link_speed
 
 Device = TypeVar("Device", Gpu, HostNic)
@@ -108,29 +108,10 @@ class Joiner:
             self.fact(ours.oversubscription, theirs.oversubscription, place, "oversubscription"),
         )
 
-    def overrides(self, ours: Overrides, theirs: Overrides, of: str = "") -> Overrides:
-        """Overrides of two sources together; where they differ the first wins, with a conflict.
-
-        Args:
-            ours: of the first source.
-            theirs: of the other.
-            of: which hosts they count for, in words that follow the place.
-        """
-        place = f"overrides{of}"
-        rails = dict(ours.rails)
-        for nic, rail in theirs.rails:
-            if rails.setdefault(nic, rail) != rail:
-                self.conflict(place, f"rails of {nic}", rails[nic], "", rail, "")
-        for field in ("gpus_per_domain", "gpu_model"):
-            mine, other = getattr(ours, field), getattr(theirs, field)
-            if mine is not None and other is not None and mine != other:
-                self.conflict(place, field, mine, "", other, "")
-        return Overrides(
-            tuple(rails.items()),
-            tuple(dict.fromkeys((*ours.disabled_nics, *theirs.disabled_nics))),
-            tuple(dict.fromkeys((*ours.domains, *theirs.domains))),
-            theirs.gpus_per_domain if ours.gpus_per_domain is None else ours.gpus_per_domain,
-            theirs.gpu_model if ours.gpu_model is None else ours.gpu_model,
+    def host_overrides(self, ours: HostOverrides, theirs: HostOverrides, place: str) -> HostOverrides:
+        """Overrides of all devices of some hosts; where they differ the first wins, with a conflict."""
+        return HostOverrides(
+            self.text(ours.gpu_model, theirs.gpu_model, place, "gpu_model"),
             self.port(ours.nic, theirs.nic, f"{place}, NICs"),
             self.port(ours.nvlink, theirs.nvlink, f"{place}, NVLink ports"),
         )

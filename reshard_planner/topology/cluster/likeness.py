@@ -46,7 +46,7 @@ def find_slow_nics(cluster: Cluster, uses: Sequence[Sequence[NicUse]]) -> list[S
         uses: who uses which NICs, by host.
     """
     ports = [
-        (host.name, use.nic.name, nic_facts(cluster, use.nic))
+        (host.name, use.nic.name, nic_facts(cluster, host, use.nic))
         for host, own in zip(cluster.hosts, uses, strict=True)
         for use in own
     ]

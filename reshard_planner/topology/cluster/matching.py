@@ -25,7 +25,7 @@ class Matches:
     Attributes:
         numbers: of the devices of each source, in order of first appearance; those that are one have one.
         guessed: positions of devices that are taken to be one with others by their position alone, though
-            both have keys: different ones.
+            both have keys, or sources list them in different orders.
     """
 
     numbers: list[list[int]]
@@ -64,7 +64,8 @@ def match_devices(
                 if any(_differ(mine, theirs, key) for key in keys):
                     continue
                 joined = groups.join((first, position), (source, position))
-                if joined and all(any(getattr(each, key) for key in keys) for each in (mine, theirs)):
+                keyed = all(any(getattr(each, key) for key in keys) for each in (mine, theirs))
+                if joined and (keyed or groups.moves((first, position))):
                     guessed[position] = None
     return Matches(groups.numbers(), tuple(guessed))
 
@@ -102,6 +103,10 @@ class _Groups:
             self.root[place] = mine
         self.members[mine] += self.members.pop(theirs)
         return True
+
+    def moves(self, place: Place) -> bool:
+        """Whether sources have the device of a set at different positions."""
+        return len({position for _, position in self.members[self.root[place]]}) > 1
 
     def numbers(self) -> list[list[int]]:
         """The number of each device, in order of first appearance."""

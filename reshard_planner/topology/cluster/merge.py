@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
-from reshard_planner.intset import format_ints, parse_ints
+from reshard_planner.intset import format_ints
 from reshard_planner.topology.cluster.facts import Finding, FindingKind, join_alike
 from reshard_planner.topology.cluster.joining import Joiner
 from reshard_planner.topology.cluster.matching import GPU_KEYS, NIC_KEYS, match_devices
-from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic, HostPod, Overrides, Switch
-from reshard_planner.topology.cluster.scope import find_sizes_for_all, hosts_of_part, keep_to_hosts
+from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic, HostPod, Switch
+from reshard_planner.topology.cluster.scope import join_wide
+from reshard_planner.topology.cluster.translation import (
+    JoinedHost,
+    Translation,
+    join_overrides,
+    join_rank_maps,
+)
 from reshard_planner.topology.wording import listed
 
 Named = TypeVar("Named", Host, Switch, HostPod)
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedHost:
-    """A host, and where each source's GPUs went.
-
-    Attributes:
-        host: everything that sources say of it.
-        places: per source that knows the host, by the source's position: the position in ``host`` of each of
-            its GPUs, None for one that is left out.
-        nic_names: likewise the name in ``host`` of each of its NICs, by the name that it gives.
-    """
-
-    host: Host
-    places: dict[int, tuple[int | None, ...]]
-    nic_names: dict[int, dict[str, str]]
 
 
 def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
@@ -41,7 +31,8 @@ def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
     else PCI address, else position; NICs by GUID, else name, else PCI address, whatever the order of the
     sources. Of facts that differ the one of the more trustworthy origin is taken, and of equal origins the
     first, with a finding. Rank maps and overrides are translated where GPUs get other numbers; overrides of
-    several sources add up. Defaults and overrides of a source that lists some of the hosts count for those.
+    several sources add up. What a source that lists some of the hosts says of all NICs and GPUs counts for
+    its hosts.
 
     Raises:
         TopologyError: if what comes out is no cluster, such as one of too many GPUs.
@@ -52,20 +43,16 @@ def merge(clusters: Sequence[Cluster]) -> tuple[Cluster, tuple[Finding, ...]]:
     names = [each.name for each in clusters if each.name != Cluster().name]
     switches = [_fold(joiner.switch, mentions) for mentions in _by_name([each.switches for each in clusters])]
     pods = [_fold(joiner.pod, mentions) for mentions in _by_name([each.pods for each in clusters])]
-    translation = _Translation(clusters, joined)
-    overrides = Overrides()
-    for source, cluster in enumerate(clusters):
-        overrides = joiner.overrides(overrides, translation.overrides(source, cluster.overrides))
+    translation = Translation(clusters, joined)
     merged = Cluster(
         names[0] if names else Cluster().name,
         hosts,
         tuple(switches),
         tuple(pods),
-        _rank_map(joiner, clusters, translation),
-        overrides=overrides,
+        join_rank_maps(joiner, clusters, translation),
+        overrides=join_overrides(joiner, clusters, translation),
     )
-    merged = keep_to_hosts(joiner, clusters, merged)
-    return merged, join_alike((*joiner.findings, *find_sizes_for_all(clusters, merged)))
+    return join_wide(joiner, clusters, merged), join_alike(joiner.findings)
 
 
 def _by_name(sources: Sequence[tuple[Named, ...]]) -> list[list[tuple[int, Named]]]:
@@ -83,7 +70,10 @@ def _fold(join: Callable[[Named, Named], Named], mentions: Sequence[tuple[int, N
 
 
 def _join_host(joiner: Joiner, mentions: Sequence[tuple[int, Host]]) -> JoinedHost:
-    first = mentions[0][1]
+    source, first = mentions[0]
+    if len(mentions) == 1:
+        names = {nic.name: nic.name for nic in first.nics}
+        return JoinedHost(first, {source: tuple(range(len(first.gpus)))}, {source: names})
     place = f"host {first.name}"
     gpus, order = _join_gpus(joiner, [host for _, host in mentions])
     nics, nic_names = _join_nics(joiner, [host for _, host in mentions], len(gpus), order)
@@ -104,7 +94,7 @@ def _join_gpus(joiner: Joiner, hosts: Sequence[Host]) -> tuple[tuple[Gpu, ...], 
     matches = match_devices(sources, GPU_KEYS, by_position=True)
     if matches.guessed:
         text = (
-            f"no source gives both uuid and PCI address of GPU {format_ints(matches.guessed)};"
+            f"sources do not tell GPU {format_ints(matches.guessed)} by the same uuid or PCI address;"
             " GPUs of equal position are taken as one"
         )
         joiner.findings.append(Finding(FindingKind.ASSUMED, f"host {hosts[0].name}", text))
@@ -177,101 +167,3 @@ def _new_name(name: str, taken: dict[str, HostNic]) -> str:
     while f"{name}.{number}" in taken:
         number += 1
     return f"{name}.{number}"
-
-
-class _Translation:
-    """Numbers of GPUs and names of NICs of each source in the merged cluster."""
-
-    def __init__(self, clusters: Sequence[Cluster], joined: Sequence[JoinedHost]) -> None:
-        self.places = {each.host.name: each.places for each in joined}
-        self.nic_names = {each.host.name: each.nic_names for each in joined}
-        firsts, count = {}, 0
-        for each in joined:
-            firsts[each.host.name] = count
-            count += len(each.host.gpus)
-        self.known_nics = {each.host.name: {nic.name for nic in each.host.nics} for each in joined}
-        self.parts = [hosts_of_part(cluster, len(joined)) for cluster in clusters]
-        self.numbers: list[list[int | None]] = []
-        for source, cluster in enumerate(clusters):
-            numbers: list[int | None] = []
-            for host in cluster.hosts:
-                first = firsts[host.name]
-                numbers += [
-                    None if place is None else first + place for place in self.places[host.name][source]
-                ]
-            self.numbers.append(numbers)
-
-    def rank_map(self, source: int, given: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The rank map of a source in merged numbers; None if a GPU of it is not there."""
-        numbers = self.numbers[source]
-        found = [numbers[gpu] if gpu < len(numbers) else None for gpu in given]
-        kept = tuple(gpu for gpu in found if gpu is not None)
-        return kept if len(kept) == len(found) else None
-
-    def overrides(self, source: int, given: Overrides) -> Overrides:
-        """The overrides of a source with positions of GPUs and names of NICs in merged hosts.
-
-        What they say of all GPUs and NICs is left out; see :func:`keep_to_hosts`.
-        """
-        domains = [
-            tuple(found for entry in entries if (found := self._entry(source, entry)) is not None)
-            for entries in given.domains
-        ]
-        rails = {name: rail for old, rail in given.rails for name in self._nics(source, old)}
-        disabled = dict.fromkeys(name for old in given.disabled_nics for name in self._nics(source, old))
-        return Overrides(
-            tuple(rails.items()),
-            tuple(disabled),
-            tuple(domain for domain in domains if domain),
-            given.gpus_per_domain,
-        )
-
-    def _nics(self, source: int, name: str) -> list[str]:
-        """What overrides call the NICs of a name now; the name itself where nothing changed."""
-        host, colon, nic = name.rpartition(":")
-        if colon and host in self.nic_names:
-            return [f"{host}:{self.nic_names[host].get(source, {}).get(nic, nic)}"]
-        if (part := self.parts[source]) is not None:
-            news = {each: self.nic_names[each][source].get(name, name) for each in part}
-            there = [f"{each}:{new}" for each, new in news.items() if new in self.known_nics[each]]
-            return there or [f"{part[0]}:{name}"]  # which is refused where overrides are applied
-        found = {
-            each: names[source][name]
-            for each, names in self.nic_names.items()
-            if name in names.get(source, {})
-        }
-        if all(new == name for new in found.values()):
-            return [name]
-        return [f"{each}:{new}" for each, new in found.items()]
-
-    def _entry(self, source: int, entry: str) -> str | None:
-        """What overrides call some GPUs now; None where all of them were left out."""
-        host, colon, positions = entry.rpartition(":")
-        order = self.places.get(host, {}).get(source)
-        if not colon or order is None or entry in self.places:
-            return entry
-        try:
-            given = parse_ints(positions)
-        except ValueError:
-            return entry  # said where overrides are applied
-        found = [order[position] if position < len(order) else position for position in given]
-        kept = [place for place in found if place is not None]
-        return f"{host}:{format_ints(kept)}" if kept else None
-
-
-def _rank_map(
-    joiner: Joiner, clusters: Sequence[Cluster], translation: _Translation
-) -> tuple[int, ...] | None:
-    found: tuple[int, ...] | None = None
-    for source, cluster in enumerate(clusters):
-        if cluster.rank_map is None:
-            continue
-        given = translation.rank_map(source, cluster.rank_map)
-        if given is None:
-            text = "a source's rank map names GPUs that the first source of their host lacks; it is left out"
-            joiner.findings.append(Finding(FindingKind.CONFLICT, "rank_map", text))
-        elif found is None:
-            found = given
-        elif given != found:
-            joiner.conflict("rank_map", "GPUs", format_ints(found), "", format_ints(given), "")
-    return found

@@ -110,6 +110,21 @@ class HostNic:
 
 
 @dataclass(frozen=True, slots=True)
+class HostOverrides:
+    """What people say of all devices of a host, against all sources and against overrides of the cluster.
+
+    Attributes:
+        gpu_model: model of its GPUs.
+        nic: speed of its NICs.
+        nvlink: speed of its NVLink ports.
+    """
+
+    gpu_model: str | None = None
+    nic: PortFacts = field(default_factory=PortFacts)
+    nvlink: PortFacts = field(default_factory=PortFacts)
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """One host.
 
@@ -119,6 +134,9 @@ class Host:
         nics: its NICs.
         domain: name of the NVLink domain that all its GPUs are in, as schedulers know it.
         path: switches above it, the nearest first.
+        nic: speed of those of its NICs that have none of their own.
+        nvlink: speed of those of its NVLink ports that have none of their own.
+        overrides: what wins over all of it.
     """
 
     name: str
@@ -126,6 +144,9 @@ class Host:
     nics: tuple[HostNic, ...] = ()
     domain: Fact[str] | None = None
     path: Fact[tuple[str, ...]] | None = None
+    nic: PortFacts = field(default_factory=PortFacts)
+    nvlink: PortFacts = field(default_factory=PortFacts)
+    overrides: HostOverrides = field(default_factory=HostOverrides)
 
     @property
     def leaves(self) -> tuple[str, ...]:

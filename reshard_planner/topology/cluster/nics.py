@@ -195,7 +195,7 @@ def find_nics(cluster: Cluster, domain_of: Sequence[int]) -> FoundNics:
     findings.extend(noted)
     nics, names = [], []
     for (host, use), rail in zip(uses, rails, strict=True):
-        link = to_link(nic_facts(cluster, use.nic), NIC_LINK)
+        link = to_link(nic_facts(cluster, host, use.nic), NIC_LINK)
         gpus = [firsts[host.name] + position for position in use.gpus]
         by_domain: dict[int, list[int]] = {}
         for gpu in gpus:

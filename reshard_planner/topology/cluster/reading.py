@@ -17,6 +17,7 @@ from reshard_planner.topology.cluster.form import (
     FactForm,
     GpuForm,
     HostForm,
+    HostOverridesForm,
     NicForm,
     OverridesForm,
     PortForm,
@@ -28,6 +29,7 @@ from reshard_planner.topology.cluster.model import (
     Gpu,
     Host,
     HostNic,
+    HostOverrides,
     HostPod,
     Nearness,
     Overrides,
@@ -115,8 +117,10 @@ def _hosts(form: HostForm, path: str) -> Iterable[Host]:
         )
     domain = _fact(form.domain, _text, f"{path}.domain")
     above = _fact(form.path, _names, f"{path}.path")
+    nic, nvlink = _port(form.nic, f"{path}.nic"), _port(form.nvlink, f"{path}.nvlink")
+    overrides = _host_overrides(form.overrides or HostOverridesForm(), f"{path}.overrides")
     for name in expand_hosts(form.name):
-        yield Host(name, gpus, nics, domain, above)
+        yield Host(name, gpus, nics, domain, above, nic, nvlink, overrides)
 
 
 def _gpus(form: GpuForm, path: str) -> Iterable[Gpu]:
@@ -179,6 +183,10 @@ def _overrides(form: OverridesForm | None) -> Overrides:
         _port(form.nic, "overrides.nic"),
         _port(form.nvlink, "overrides.nvlink"),
     )
+
+
+def _host_overrides(form: HostOverridesForm, path: str) -> HostOverrides:
+    return HostOverrides(form.gpu_model, _port(form.nic, f"{path}.nic"), _port(form.nvlink, f"{path}.nvlink"))
 
 
 def _port(form: PortForm | None, path: str) -> PortFacts:

@@ -55,18 +55,22 @@ def resolve(cluster: Cluster) -> Resolved:
     for index, domain in enumerate(named):
         for number in domain.gpus:
             domain_of[number] = index
-    gpus = [gpu for host in cluster.hosts for gpu in host.gpus]
-    ports = [nvlink_facts(cluster, gpu) for gpu in gpus]
+    ports = [nvlink_facts(cluster, host, gpu) for host in cluster.hosts for gpu in host.gpus]
     domains = tuple(
         Domain(domain.gpus, _slowest([ports[number] for number in domain.gpus], domain)) for domain in named
     )
     nics = find_nics(cluster, domain_of)
     pods = find_pods(cluster, [domain.gpus for domain in named], nics.nics)
     topology = Topology(domains, nics.nics, cluster.rank_map, cluster.name, pods.pods)
+    used = [
+        nic_facts(cluster, host, use.nic)
+        for host, uses in zip(cluster.hosts, nics.uses, strict=True)
+        for use in uses
+    ]
     speeds = (
         *_assumed("NVLink port", [ports[gpu] for gpu in _joined(named, over_pcie=False)], NVLINK_LINK),
         *_assumed("PCIe port", [ports[gpu] for gpu in _joined(named, over_pcie=True)], PCIE_LINK),
-        *_assumed("NIC", [nic_facts(cluster, use.nic) for uses in nics.uses for use in uses], NIC_LINK),
+        *_assumed("NIC", used, NIC_LINK),
     )
     found = [*findings, *nics.findings, *pods.findings, *speeds, *_without_nic(cluster, topology)]
     return Resolved(topology, tuple(named), nics.names, nics.uses, pods.all, join_alike(found))

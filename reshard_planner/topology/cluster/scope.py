@@ -1,63 +1,36 @@
-"""Which hosts the values of a source for all its hosts count for, where other sources have more hosts."""
+"""What sources say of all NICs and GPUs at once, joined: of the cluster, or of some of its hosts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, Origin, PortFacts
+from reshard_planner.topology.cluster.facts import PortFacts
 from reshard_planner.topology.cluster.hostlist import brief_names
 from reshard_planner.topology.cluster.joining import Joiner
-from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, Overrides
-from reshard_planner.topology.cluster.speeds import model_facts
+from reshard_planner.topology.cluster.model import Cluster, Host, HostOverrides
 
 
 @dataclass(frozen=True, slots=True)
-class _Wide:
-    """What is said of all NICs and GPUs of some hosts at once."""
+class Wide:
+    """What is said of all NICs and GPUs of some hosts: defaults, and what wins over all sources."""
 
     nic: PortFacts = field(default_factory=PortFacts)
     nvlink: PortFacts = field(default_factory=PortFacts)
-    overrides: Overrides = field(default_factory=Overrides)
+    overrides: HostOverrides = field(default_factory=HostOverrides)
 
-    @classmethod
-    def of(cls, cluster: Cluster) -> _Wide:
-        """What a source says of all its hosts."""
-        given = cluster.overrides
-        return cls(
-            cluster.nic,
-            cluster.nvlink,
-            Overrides(gpu_model=given.gpu_model, nic=given.nic, nvlink=given.nvlink),
+    def over(self, other: Wide) -> Wide:
+        """These values, and those of ``other`` where there are none."""
+        mine, theirs = self.overrides, other.overrides
+        return Wide(
+            self.nic.over(other.nic),
+            self.nvlink.over(other.nvlink),
+            HostOverrides(
+                mine.gpu_model or theirs.gpu_model,
+                mine.nic.over(theirs.nic),
+                mine.nvlink.over(theirs.nvlink),
+            ),
         )
-
-
-def keep_to_hosts(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> Cluster:
-    """The merged cluster with what sources say of all their hosts: speeds, and the GPUs' model.
-
-    A source that lists no hosts speaks of all. Values that then are the same for every host stay values of
-    the cluster; else NICs and GPUs get those of their host.
-
-    Args:
-        joiner: joins what several sources say of one host, and notes conflicts.
-        clusters: the sources.
-        merged: everything else that they say.
-    """
-    groups = _hosts_by_sources(clusters, merged)
-    wide: dict[tuple[int, ...], _Wide] = {}
-    for sources, hosts in groups.items():
-        of = f" of {brief_names(hosts)}" if len(groups) > 1 else ""
-        wide[sources] = _join(joiner, [clusters[source] for source in sources], of)
-    common = next(iter(wide.values()))
-    if all(each == common for each in wide.values()):
-        overrides = replace(
-            merged.overrides,
-            gpu_model=common.overrides.gpu_model,
-            nic=common.overrides.nic,
-            nvlink=common.overrides.nvlink,
-        )
-        return replace(merged, nic=common.nic, nvlink=common.nvlink, overrides=overrides)
-    of_host = {host: wide[sources] for sources, hosts in groups.items() for host in hosts}
-    return replace(merged, hosts=tuple(_told(host, of_host[host.name]) for host in merged.hosts))
 
 
 def hosts_of_part(cluster: Cluster, count: int) -> tuple[str, ...] | None:
@@ -66,56 +39,75 @@ def hosts_of_part(cluster: Cluster, count: int) -> tuple[str, ...] | None:
     return names if 0 < len(names) < count else None
 
 
-def find_sizes_for_all(clusters: Sequence[Cluster], merged: Cluster) -> list[Finding]:
-    """Sources of some hosts whose size of domains counts for all, since domains may reach across hosts."""
-    return [
-        Finding(
-            FindingKind.ASSUMED,
-            "overrides",
-            f"gpus_per_domain {size} is of a source that lists {len(part)} of {len(merged.hosts)} hosts;"
-            " domains of all hosts are split by it; name the domains to split fewer",
+def join_wide(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> Cluster:
+    """The merged cluster with what sources say of all NICs and GPUs of theirs.
+
+    A source that lists no hosts speaks of all. Where sources speak of all hosts alike, values of the cluster
+    stay such; else each host gets what is said of it.
+
+    Args:
+        joiner: joins what several sources say of one host, and notes conflicts.
+        clusters: the sources.
+        merged: everything else that they say.
+    """
+    speaking = [cluster for cluster in clusters if _of_cluster(cluster) != Wide() or _of_hosts(cluster)]
+    if not speaking:
+        return merged
+    of_hosts = _of_hosts(speaking[0])
+    apart = any(hosts_of_part(cluster, len(merged.hosts)) for cluster in speaking)
+    if not apart and all(_of_hosts(cluster) == of_hosts for cluster in speaking):
+        common = _join(joiner, [_of_cluster(cluster) for cluster in speaking], "")
+        given = replace(
+            merged.overrides,
+            gpu_model=common.overrides.gpu_model,
+            nic=common.overrides.nic,
+            nvlink=common.overrides.nvlink,
         )
-        for cluster in clusters
-        if (size := cluster.overrides.gpus_per_domain) is not None
-        and size == merged.overrides.gpus_per_domain
-        and (part := hosts_of_part(cluster, len(merged.hosts))) is not None
-    ]
+        merged = replace(merged, nic=common.nic, nvlink=common.nvlink, overrides=given)
+    else:
+        of_hosts = _host_by_host(joiner, speaking, merged)
+    hosts = (_with(host, of_hosts[host.name]) if host.name in of_hosts else host for host in merged.hosts)
+    return replace(merged, hosts=tuple(hosts))
 
 
-def _hosts_by_sources(clusters: Sequence[Cluster], merged: Cluster) -> dict[tuple[int, ...], list[str]]:
-    """Hosts by the positions of the sources that speak of them; nobody's hosts are in no group."""
-    speaking: dict[str, list[int]] = {host.name: [] for host in merged.hosts}
-    for source, cluster in enumerate(clusters):
-        for name in (host.name for host in cluster.hosts or merged.hosts):
-            speaking[name].append(source)
-    groups: dict[tuple[int, ...], list[str]] = {}
-    for name, sources in speaking.items():
-        groups.setdefault(tuple(sources), []).append(name)
-    return groups or {tuple(range(len(clusters))): []}
+def _of_cluster(cluster: Cluster) -> Wide:
+    given = cluster.overrides
+    return Wide(cluster.nic, cluster.nvlink, HostOverrides(given.gpu_model, given.nic, given.nvlink))
 
 
-def _join(joiner: Joiner, clusters: Sequence[Cluster], of: str) -> _Wide:
-    joined = _Wide()
+def _of_hosts(cluster: Cluster) -> dict[str, Wide]:
+    """By name, the hosts of which something is said alone."""
+    found = {host.name: Wide(host.nic, host.nvlink, host.overrides) for host in cluster.hosts}
+    return {name: wide for name, wide in found.items() if wide != Wide()}
+
+
+def _host_by_host(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> dict[str, Wide]:
+    """What sources say of each host; hosts of which they say the same are joined, and told, together."""
+    said: dict[str, list[Wide]] = {host.name: [] for host in merged.hosts}
     for cluster in clusters:
-        theirs = _Wide.of(cluster)
-        joined = _Wide(
+        of_cluster, of_hosts = _of_cluster(cluster), _of_hosts(cluster)
+        for name in (host.name for host in cluster.hosts or merged.hosts):
+            said[name].append(of_hosts[name].over(of_cluster) if name in of_hosts else of_cluster)
+    groups: dict[tuple[Wide, ...], list[str]] = {}
+    for name, wides in said.items():
+        groups.setdefault(tuple(wides), []).append(name)
+    found = {}
+    for each, names in groups.items():
+        joined = _join(joiner, each, f" of {brief_names(names)}")
+        found.update(dict.fromkeys(names, joined))
+    return found
+
+
+def _join(joiner: Joiner, wides: Sequence[Wide], of: str) -> Wide:
+    joined = Wide()
+    for theirs in wides:
+        joined = Wide(
             joiner.port(joined.nic, theirs.nic, f"default of NICs{of}"),
             joiner.port(joined.nvlink, theirs.nvlink, f"default of NVLink ports{of}"),
-            joiner.overrides(joined.overrides, theirs.overrides, of),
+            joiner.host_overrides(joined.overrides, theirs.overrides, f"overrides{of}"),
         )
     return joined
 
 
-def _told(host: Host, wide: _Wide) -> Host:
-    """The host with everything that is said of all its devices: overrides above, defaults below the rest."""
-    nics = tuple(replace(nic, port=wide.overrides.nic.over(nic.port).over(wide.nic)) for nic in host.nics)
-    return replace(host, gpus=tuple(_told_gpu(gpu, wide) for gpu in host.gpus), nics=nics)
-
-
-def _told_gpu(gpu: Gpu, wide: _Wide) -> Gpu:
-    if wide.overrides.gpu_model is not None:
-        gpu = replace(gpu, model=Fact(wide.overrides.gpu_model, Origin.FILE, "overrides"))
-    below = wide.nvlink
-    if gpu.model is not None and model_facts(gpu.model.value, gpu).bytes_per_s is not None:
-        below = replace(below, bytes_per_s=None)  # what follows from the model goes before defaults
-    return replace(gpu, nvlink=wide.overrides.nvlink.over(gpu.nvlink).over(below))
+def _with(host: Host, wide: Wide) -> Host:
+    return replace(host, nic=wide.nic, nvlink=wide.nvlink, overrides=wide.overrides)

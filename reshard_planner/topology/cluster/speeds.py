@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from reshard_planner.topology.cluster.facts import Fact, Origin, PortFacts
-from reshard_planner.topology.cluster.model import Cluster, Gpu, HostNic
+from reshard_planner.topology.cluster.model import Cluster, Gpu, Host, HostNic
 from reshard_planner.topology.model import NVLINK_LINK, Link
 
 GB = 1_000_000_000
@@ -55,15 +55,16 @@ def find_link_speed(model: str) -> LinkSpeed | None:
     return next((speed for pattern, speed in _MODELS if pattern.search(model)), None)
 
 
-def nvlink_facts(cluster: Cluster, gpu: Gpu) -> PortFacts:
-    """What is known of the port of a GPU into its domain."""
-    from_model = model_facts(model_of(cluster, gpu), gpu)
-    return cluster.overrides.nvlink.over(gpu.nvlink).over(from_model).over(cluster.nvlink)
+def nvlink_facts(cluster: Cluster, host: Host, gpu: Gpu) -> PortFacts:
+    """What is known of the port of a GPU of a host into its domain."""
+    known = host.overrides.nvlink.over(cluster.overrides.nvlink).over(gpu.nvlink)
+    return known.over(_from_model(model_of(cluster, host, gpu), gpu)).over(host.nvlink).over(cluster.nvlink)
 
 
-def nic_facts(cluster: Cluster, nic: HostNic) -> PortFacts:
-    """What is known of the port of a NIC."""
-    return cluster.overrides.nic.over(nic.port).over(cluster.nic)
+def nic_facts(cluster: Cluster, host: Host, nic: HostNic) -> PortFacts:
+    """What is known of the port of a NIC of a host."""
+    known = host.overrides.nic.over(cluster.overrides.nic).over(nic.port)
+    return known.over(host.nic).over(cluster.nic)
 
 
 def to_link(port: PortFacts, default: Link) -> Link:
@@ -75,12 +76,13 @@ def to_link(port: PortFacts, default: Link) -> Link:
     )
 
 
-def model_of(cluster: Cluster, gpu: Gpu) -> str:
-    """The model of a GPU, the override first; "" where it is unknown."""
-    return cluster.overrides.gpu_model or (gpu.model.value if gpu.model is not None else "")
+def model_of(cluster: Cluster, host: Host, gpu: Gpu) -> str:
+    """The model of a GPU of a host, overrides first; "" where it is unknown."""
+    stated = host.overrides.gpu_model or cluster.overrides.gpu_model
+    return stated or (gpu.model.value if gpu.model is not None else "")
 
 
-def model_facts(model: str, gpu: Gpu) -> PortFacts:
+def _from_model(model: str, gpu: Gpu) -> PortFacts:
     """What follows from a GPU's model: the links that it has times the datasheet rate of one."""
     speed = find_link_speed(model)
     if speed is None:

@@ -15,6 +15,7 @@ from reshard_planner.topology.cluster.model import (
     Gpu,
     Host,
     HostNic,
+    HostOverrides,
     HostPod,
     Overrides,
     Switch,
@@ -78,7 +79,15 @@ def _host(host: Host, names: str) -> dict[str, Any]:
     form: dict[str, Any] = {"name": names}
     form["gpus"] = [_gpu(gpu, folded) for gpu, folded in _alike(host.gpus)]
     form["nics"] = [_nic(nic, folded) for nic, folded in _alike(host.nics)]
-    form.update(_given(domain=_fact(host.domain), path=_fact(host.path)))
+    form.update(
+        _given(
+            domain=_fact(host.domain),
+            path=_fact(host.path),
+            nic=_port(host.nic),
+            nvlink=_port(host.nvlink),
+            overrides=_of_devices(host.overrides),
+        )
+    )
     return form
 
 
@@ -136,10 +145,12 @@ def _overrides(overrides: Overrides) -> dict[str, Any]:
         disabled_nics=list(overrides.disabled_nics),
         domains=[list(domain) for domain in overrides.domains],
         gpus_per_domain=overrides.gpus_per_domain,
-        gpu_model=overrides.gpu_model,
-        nic=_port(overrides.nic),
-        nvlink=_port(overrides.nvlink),
+        **_of_devices(overrides),
     )
+
+
+def _of_devices(overrides: Overrides | HostOverrides) -> dict[str, Any]:
+    return _given(gpu_model=overrides.gpu_model, nic=_port(overrides.nic), nvlink=_port(overrides.nvlink))
 
 
 def _port(port: PortFacts) -> dict[str, Any]:
