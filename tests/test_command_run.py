@@ -19,6 +19,7 @@ from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -863,13 +864,15 @@ def test_progress_is_shown_on_a_terminal_with_the_time_so_far(monkeypatch):
 
 
 def test_in_a_log_many_short_repeats_count_as_one_stage(monkeypatch, capsys):
-    monkeypatch.setattr(output, "PATIENCE_S", 0.05)
+    now_s = 100.0
+    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: now_s))
     progress = Progress(shown=True)
     for number in range(1, 4):
         progress.say("run", f"repeat {number} of 3")
-        time.sleep(0.03)
+        now_s += 0.6 * output.PATIENCE_S
         progress.tick()
-    assert capsys.readouterr().err == "reshard-executors: run, repeat 2 of 3: 0 s so far\n"
+    shown_s = 1.2 * output.PATIENCE_S
+    assert capsys.readouterr().err == f"reshard-executors: run, repeat 2 of 3: {shown_s:.0f} s so far\n"
 
 
 def test_signals_end_a_rank_at_once_and_in_one_sentence(commands, two):
