@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 
 from soon import soon
 
@@ -48,8 +49,8 @@ def findings(imported: Imported, kind: FindingKind | None = None) -> list[str]:
     return [str(finding) for finding in imported.findings if kind is None or finding.kind is kind]
 
 
-def in_time(read: Callable[[str], Imported], text: str) -> Imported | None:
-    """What a text is read as; None where it is refused in one sentence."""
+def in_time(read: Callable[[str], Imported], text: str, begin: str = "") -> Imported | None:
+    """What a text is read as; None where it is refused in one sentence, which begins as given."""
     with soon(MOST_S):
         imported, said = None, ""
         try:
@@ -57,5 +58,15 @@ def in_time(read: Callable[[str], Imported], text: str) -> Imported | None:
         except TopologyError as error:
             said = str(error)
         assert "\n" not in said
-        assert imported is not None or said
+        assert imported is not None or (said and said.startswith(begin))
     return imported
+
+
+def assert_refused_or_found(importer: ModuleType, read: Callable[[str], Imported], text: str) -> None:
+    """A hostile text is refused briefly or read with findings, and either in time."""
+    with soon(MOST_S):
+        try:
+            assert importer.recognises(text) in (True, False)
+            assert read(text).findings
+        except TopologyError as error:
+            assert len(str(error)) < 300  # noqa: PT017 - either is right

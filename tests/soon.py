@@ -16,7 +16,7 @@ PACE_S: Final = 0.06
 
 
 @contextmanager
-def soon(most_s: float, what: str = "") -> Iterator[None]:
+def soon(most_s: float) -> Iterator[None]:
     """What is done inside takes less than some seconds of processor time; more where the machine is slow.
 
     How slow it is gets measured only if the limit is passed, right after: others may use its cores. Garbage
@@ -34,7 +34,7 @@ def soon(most_s: float, what: str = "") -> Iterator[None]:
     if used >= most_s:
         paces = [_fixed_work() for _ in range(5)]
         limit = most_s * max(1.0, median(paces) / PACE_S)
-        assert used < limit, f"{used:.2f} s of {limit:.2f} {what}"
+        assert used < limit, f"{used:.2f} s of {limit:.2f}"
 
 
 def _fixed_work() -> float:

@@ -11,7 +11,7 @@ from reshard_planner.render.text import format_count, format_rate, format_s, pla
 from reshard_planner.topology.cluster.checks import oversubscription
 from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, PortFacts
 from reshard_planner.topology.cluster.model import Cluster, Host
-from reshard_planner.topology.cluster.nics import apply_nic_overrides
+from reshard_planner.topology.cluster.nics import apply_nic_overrides, used_nics
 from reshard_planner.topology.cluster.resolve import Resolved
 from reshard_planner.topology.cluster.speeds import PCIE_LINK, nic_facts, nvlink_facts
 from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK, Link
@@ -46,11 +46,7 @@ def cluster_text(cluster: Cluster, resolved: Resolved | None) -> str:
     if resolved is None:
         nics = [nic_facts(cluster, host, nic) for host in cluster.hosts for nic in host.nics if nic.is_on]
     else:
-        nics = [
-            nic_facts(cluster, host, use.nic)
-            for host, uses in zip(cluster.hosts, resolved.uses, strict=True)
-            for use in uses
-        ]
+        nics = [port for _, _, port in used_nics(cluster, resolved.uses)]
     lines += _part("NICs", _ports(nics, "NIC", NIC_LINK))
     lines += _part("switches", _switches(cluster))
     if resolved is not None:

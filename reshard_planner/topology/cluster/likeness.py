@@ -8,8 +8,7 @@ from statistics import median_high
 
 from reshard_planner.topology.cluster.facts import Fact, Origin, PortFacts
 from reshard_planner.topology.cluster.model import Cluster, Host
-from reshard_planner.topology.cluster.nics import NicUse
-from reshard_planner.topology.cluster.speeds import nic_facts
+from reshard_planner.topology.cluster.nics import NicUse, used_nics
 from reshard_planner.topology.model import NIC_LINK
 
 SLOWER = 0.98
@@ -45,11 +44,7 @@ def find_slow_nics(cluster: Cluster, uses: Sequence[Sequence[NicUse]]) -> list[S
         cluster: overrides applied.
         uses: who uses which NICs, by host.
     """
-    ports = [
-        (host.name, use.nic.name, nic_facts(cluster, host, use.nic))
-        for host, own in zip(cluster.hosts, uses, strict=True)
-        for use in own
-    ]
+    ports = [(host.name, nic.name, port) for host, nic, port in used_nics(cluster, uses)]
     known = any(port.bytes_per_s is not None and port.efficiency is not None for _, _, port in ports)
     efficiency = NIC_LINK.efficiency if known else 1.0
     rated = [

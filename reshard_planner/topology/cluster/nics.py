@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reshard_planner.errors import TopologyError
-from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, Origin
+from reshard_planner.topology.cluster.facts import Fact, Finding, FindingKind, Origin, PortFacts
 from reshard_planner.topology.cluster.model import Cluster, Host, HostNic, Nearness
 from reshard_planner.topology.cluster.overlap import join_overlapping
 from reshard_planner.topology.cluster.speeds import nic_facts, to_link
@@ -20,6 +20,20 @@ class NicUse:
 
     nic: HostNic
     gpus: tuple[int, ...]
+
+
+def used_nics(
+    cluster: Cluster, uses: Sequence[Sequence[NicUse]]
+) -> Iterator[tuple[Host, HostNic, PortFacts]]:
+    """Every NIC in use with its host and what is known of its port.
+
+    Args:
+        cluster: overrides applied.
+        uses: who uses which NICs, by host.
+    """
+    for host, own in zip(cluster.hosts, uses, strict=True):
+        for use in own:
+            yield host, use.nic, nic_facts(cluster, host, use.nic)
 
 
 def apply_nic_overrides(cluster: Cluster) -> Cluster:

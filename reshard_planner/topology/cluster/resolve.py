@@ -9,9 +9,9 @@ from reshard_planner.errors import TopologyError
 from reshard_planner.topology.cluster.domains import DomainGpus, find_domains
 from reshard_planner.topology.cluster.facts import Finding, FindingKind, PortFacts, join_alike
 from reshard_planner.topology.cluster.model import Cluster
-from reshard_planner.topology.cluster.nics import NicUse, apply_nic_overrides, find_nics
+from reshard_planner.topology.cluster.nics import NicUse, apply_nic_overrides, find_nics, used_nics
 from reshard_planner.topology.cluster.pods import ResolvedPod, find_pods
-from reshard_planner.topology.cluster.speeds import PCIE_LINK, nic_facts, nvlink_facts, to_link
+from reshard_planner.topology.cluster.speeds import PCIE_LINK, nvlink_facts, to_link
 from reshard_planner.topology.model import NIC_LINK, NVLINK_LINK, Domain, Link, Topology
 
 
@@ -62,15 +62,10 @@ def resolve(cluster: Cluster) -> Resolved:
     nics = find_nics(cluster, domain_of)
     pods = find_pods(cluster, [domain.gpus for domain in named], nics.nics)
     topology = Topology(domains, nics.nics, cluster.rank_map, cluster.name, pods.pods)
-    used = [
-        nic_facts(cluster, host, use.nic)
-        for host, uses in zip(cluster.hosts, nics.uses, strict=True)
-        for use in uses
-    ]
     speeds = (
         *_assumed("NVLink port", [ports[gpu] for gpu in _joined(named, over_pcie=False)], NVLINK_LINK),
         *_assumed("PCIe port", [ports[gpu] for gpu in _joined(named, over_pcie=True)], PCIE_LINK),
-        *_assumed("NIC", used, NIC_LINK),
+        *_assumed("NIC", [port for _, _, port in used_nics(cluster, nics.uses)], NIC_LINK),
     )
     found = [*findings, *nics.findings, *pods.findings, *speeds, *_without_nic(cluster, topology)]
     return Resolved(topology, tuple(named), nics.names, nics.uses, pods.all, join_alike(found))

@@ -33,10 +33,35 @@ class Wide:
         )
 
 
-def hosts_of_part(cluster: Cluster, count: int) -> tuple[str, ...] | None:
-    """The hosts of a source that lists some of ``count`` hosts; None where it speaks of all."""
-    names = tuple(host.name for host in cluster.hosts)
-    return names if 0 < len(names) < count else None
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one source says of all NICs and GPUs at once.
+
+    Attributes:
+        hosts: the hosts that it lists.
+        of_all: of the cluster.
+        of_hosts: of hosts alone, by name.
+    """
+
+    hosts: tuple[Host, ...]
+    of_all: Wide
+    of_hosts: dict[str, Wide]
+
+    @classmethod
+    def by(cls, cluster: Cluster) -> _Said:
+        given = cluster.overrides
+        of_all = Wide(cluster.nic, cluster.nvlink, HostOverrides(given.gpu_model, given.nic, given.nvlink))
+        of_each = {host.name: Wide(host.nic, host.nvlink, host.overrides) for host in cluster.hosts}
+        return cls(cluster.hosts, of_all, {name: wide for name, wide in of_each.items() if wide != Wide()})
+
+    def of(self, name: str) -> Wide:
+        """What it says of a host that it lists."""
+        return self.of_hosts[name].over(self.of_all) if name in self.of_hosts else self.of_all
+
+
+def hosts_of_part(cluster: Cluster, count: int) -> dict[str, None] | None:
+    """The hosts of a source that lists some of ``count`` hosts, in order; None where it speaks of all."""
+    return {host.name: None for host in cluster.hosts} if 0 < len(cluster.hosts) < count else None
 
 
 def join_wide(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> Cluster:
@@ -50,13 +75,13 @@ def join_wide(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> C
         clusters: the sources.
         merged: everything else that they say.
     """
-    speaking = [cluster for cluster in clusters if _of_cluster(cluster) != Wide() or _of_hosts(cluster)]
+    speaking = [said for said in map(_Said.by, clusters) if said.of_all != Wide() or said.of_hosts]
     if not speaking:
         return merged
-    of_hosts = _of_hosts(speaking[0])
-    apart = any(hosts_of_part(cluster, len(merged.hosts)) for cluster in speaking)
-    if not apart and all(_of_hosts(cluster) == of_hosts for cluster in speaking):
-        common = _join(joiner, [_of_cluster(cluster) for cluster in speaking], "")
+    of_hosts = speaking[0].of_hosts
+    whole = all(len(said.hosts) in (0, len(merged.hosts)) for said in speaking)
+    if whole and all(said.of_hosts == of_hosts for said in speaking):
+        common = _join(joiner, [said.of_all for said in speaking], "")
         given = replace(
             merged.overrides,
             gpu_model=common.overrides.gpu_model,
@@ -70,27 +95,15 @@ def join_wide(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> C
     return replace(merged, hosts=tuple(hosts))
 
 
-def _of_cluster(cluster: Cluster) -> Wide:
-    given = cluster.overrides
-    return Wide(cluster.nic, cluster.nvlink, HostOverrides(given.gpu_model, given.nic, given.nvlink))
-
-
-def _of_hosts(cluster: Cluster) -> dict[str, Wide]:
-    """By name, the hosts of which something is said alone."""
-    found = {host.name: Wide(host.nic, host.nvlink, host.overrides) for host in cluster.hosts}
-    return {name: wide for name, wide in found.items() if wide != Wide()}
-
-
-def _host_by_host(joiner: Joiner, clusters: Sequence[Cluster], merged: Cluster) -> dict[str, Wide]:
+def _host_by_host(joiner: Joiner, speaking: Sequence[_Said], merged: Cluster) -> dict[str, Wide]:
     """What sources say of each host; hosts of which they say the same are joined, and told, together."""
-    said: dict[str, list[Wide]] = {host.name: [] for host in merged.hosts}
-    for cluster in clusters:
-        of_cluster, of_hosts = _of_cluster(cluster), _of_hosts(cluster)
-        for name in (host.name for host in cluster.hosts or merged.hosts):
-            said[name].append(of_hosts[name].over(of_cluster) if name in of_hosts else of_cluster)
+    wides: dict[str, list[Wide]] = {host.name: [] for host in merged.hosts}
+    for said in speaking:
+        for host in said.hosts or merged.hosts:
+            wides[host.name].append(said.of(host.name))
     groups: dict[tuple[Wide, ...], list[str]] = {}
-    for name, wides in said.items():
-        groups.setdefault(tuple(wides), []).append(name)
+    for name, of_host in wides.items():
+        groups.setdefault(tuple(of_host), []).append(name)
     found = {}
     for each, names in groups.items():
         joined = _join(joiner, each, f" of {brief_names(names)}")

@@ -35,8 +35,8 @@ class Translation:
     def __init__(self, clusters: Sequence[Cluster], joined: Sequence[JoinedHost]) -> None:
         self._clusters = clusters
         self._joined = {each.host.name: each for each in joined}
-        self._parts = [hosts_of_part(cluster, len(joined)) for cluster in clusters]
-        self.gpu_count = sum(len(each.host.gpus) for each in joined)
+        self.host_count = len(joined)
+        self.parts = [hosts_of_part(cluster, len(joined)) for cluster in clusters]
         self._hosts_with: dict[str, list[str]] = {}
         self._renamed: list[dict[str, dict[str, str]]] = [{} for _ in clusters]
         firsts, count = {}, 0
@@ -104,7 +104,7 @@ class Translation:
             of_hosts: set[str] = set()
             for name in (*dict(given.rails), *given.disabled_nics):
                 host, nic = self._split(name)
-                if self._parts[source] is not None or nic in self._renamed[source]:
+                if self.parts[source] is not None or nic in self._renamed[source]:
                     return False
                 (bare if host is None else of_hosts).add(nic)
             said[given.rails, given.disabled_nics] = bare, of_hosts
@@ -126,14 +126,13 @@ class Translation:
         renamed = self._renamed[source].get(nic, {})
         if host is not None:
             return [f"{host}:{renamed.get(host, nic)}"]
-        part = self._parts[source]
+        part = self.parts[source]
         named = dict(renamed)
-        scope = None if part is None else set(part)
         for each in self._hosts_with.get(nic, ()):
-            if scope is None or each in scope:
+            if part is None or each in part:
                 named.setdefault(each, nic)
         if not named:
-            return [name if part is None else f"{part[0]}:{name}"]
+            return [name if part is None else f"{next(iter(part))}:{name}"]
         return [f"{each}:{new}" for each, new in named.items()]
 
     def _split(self, name: str) -> tuple[str | None, str]:
@@ -169,28 +168,27 @@ def join_overrides(joiner: Joiner, clusters: Sequence[Cluster], translation: Tra
         if theirs is not None and size not in (None, theirs):
             joiner.conflict(place, "gpus_per_domain", size, "", theirs, "")
         size = theirs if size is None else size
-    joiner.findings += _sizes_of_part(clusters, size)
+    if size is not None:
+        joiner.findings += _size_of_part(clusters, translation, size)
     return Overrides(tuple(rails.items()), tuple(disabled), tuple(domains), size)
 
 
-def _sizes_of_part(clusters: Sequence[Cluster], size: int | None) -> list[Finding]:
+def _size_of_part(clusters: Sequence[Cluster], translation: Translation, size: int) -> list[Finding]:
     """Says that a size of domains which sources of some hosts alone give counts for all hosts.
 
     Domains may reach across hosts, so that it cannot be kept to some.
     """
-    count = len({host.name for cluster in clusters for host in cluster.hosts})
-    giving = [
-        cluster for cluster in clusters if size is not None and cluster.overrides.gpus_per_domain == size
-    ]
-    parts = [hosts_of_part(cluster, count) for cluster in giving]
-    if not parts or None in parts:
-        return []
-    listed = len({name for part in parts if part is not None for name in part})
-    if listed == count:
+    listed: set[str] = set()
+    for cluster, part in zip(clusters, translation.parts, strict=True):
+        if cluster.overrides.gpus_per_domain == size:
+            if part is None:
+                return []
+            listed |= part.keys()
+    if len(listed) == translation.host_count:
         return []
     text = (
-        f"gpus_per_domain {size} is of sources that list {listed} of {count} hosts; domains of all hosts are"
-        " split by it; name the domains to split fewer"
+        f"gpus_per_domain {size} is of sources that list {len(listed)} of {translation.host_count} hosts;"
+        " domains of all hosts are split by it; name the domains to split fewer"
     )
     return [Finding(FindingKind.ASSUMED, "overrides", text)]
 
